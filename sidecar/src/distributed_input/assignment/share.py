@@ -85,6 +85,16 @@ def are_divided(job: types_pb2.Job) -> bool:
     return not job.global_batch_size and bool(job.shard_policy)
 
 
+def loop_units(job: types_pb2.Job, replicas: int) -> int:
+    """Return the number of units in one step of the training loop: what one `get_next` returns.
+
+    Args:
+        job: the job.
+        replicas: replicas of this trainer.
+    """
+    return 1 if are_divided(job) else max(1, replicas)
+
+
 def _each(rows: int, parts: int, name: str) -> int:
     if rows % parts:
         fitting = [d for d in splits.divisors(rows) if d <= 4096]

@@ -43,7 +43,7 @@ def connect(
         job: the name of one of the input's jobs. Each job has its own epochs and positions, and
             trainers that use the same name share them. Default: the value of the environment
             variable DISTRIBUTED_INPUT_JOB, or else the input's own job.
-        timeout: seconds to wait for the sidecar.
+        timeout: seconds to wait for the sidecar, or a quarter of them if its folder is missing.
         accept_changed_dataset: restore positions that were saved with another dataset, or before
             its files or code changed. Rows may then be repeated or skipped. Default: such a
             position is an error.

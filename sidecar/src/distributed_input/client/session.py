@@ -27,7 +27,7 @@ from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.assignment import identity
 from distributed_input.assignment.jobs import set_run
-from distributed_input.assignment.share import are_divided
+from distributed_input.assignment.share import loop_units
 from distributed_input.client import launchers
 from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
@@ -104,7 +104,7 @@ class SidecarSession:
                 return
             except (UnavailableError, SidecarDisconnected, FileNotFoundError) as error:
                 now = time.monotonic()
-                self._check_folder(waited=now - began)
+                self._check_folder(now - began, timeout)
                 if now > deadline:
                     raise UnavailableError(
                         f"no sidecar at {self._folder} for {timeout:.0f} s ({error}): {_REMEDY}"
@@ -117,10 +117,11 @@ class SidecarSession:
                     )  # fmt: skip
                 time.sleep(_RETRY_SECONDS)
 
-    def _check_folder(self, waited: float) -> None:
+    def _check_folder(self, waited: float, timeout: float) -> None:
         """Raise UnavailableError if no sidecar can come any more: its run has removed the folder.
 
-        A sidecar that starts beside the trainer may create the folder, and has some seconds.
+        A sidecar that starts beside the trainer may create the folder. It has a quarter of the
+        timeout, so that a user can make it longer, and who forgot the sidecar soon gets the error.
         """
         if self._folder.is_dir():
             return
@@ -131,7 +132,7 @@ class SidecarSession:
                 "distributed_input.local(FILE), and then call connect() again. If it ended by "
                 "itself, the method close() of what local() returned raises the cause"
             ) from None
-        if waited > _NOTICE_SECONDS:
+        if waited > timeout / 4:
             raise UnavailableError(
                 f"no sidecar: folder {self._folder} does not exist: {_REMEDY}"
             ) from None
@@ -229,9 +230,8 @@ class SidecarSession:
     @property
     def replicas(self) -> int:
         """The number of units in one step of the loop: what one `get_next` returns."""
-        if self._open_request is None or are_divided(self.opened.job):
-            return 1
-        return max(1, self._open_request.replicas)
+        request = self._open_request
+        return loop_units(self.opened.job, request.replicas if request is not None else 1)
 
     def epoch_start(self, epoch: int) -> trainer_pb2.Position:
         """Return the position at the start of an epoch."""

@@ -133,7 +133,11 @@ class JobRegistry:
         entry.facts.conflicts = conflicts
 
     def _begin_run(self, now: float, entry: JobEntry) -> None:
-        """Begin a run of a job. It shares rows with the runs that read the same dataset now."""
+        """Begin a run of a job. It shares rows with the runs that read the same dataset now.
+
+        So jobs of which one always reads share rows with the first of them: all jobs of a dataset
+        must end before workers read files that have changed.
+        """
         others = [
             other.job.first_run
             for other in self._entries.values()
@@ -143,7 +147,7 @@ class JobRegistry:
         ]
         self._runs += 1
         run = f"{self._dispatcher_id}.{self._runs}"
-        entry.begin_run(run, min(others, default=""), self.new_facts(entry.job))
+        entry.begin_run(run, min(others, key=_age, default=""), self.new_facts(entry.job))
 
     def new_facts(self, job: Job) -> FactStore:
         """Return a store without facts."""
@@ -155,7 +159,7 @@ class JobRegistry:
         Args:
             now: time in seconds.
             name: full name of the job.
-            other_than: an incarnation whose use does not count.
+            other_than: an incarnation whose use does not count. It joins the run of the job.
         """
         entry = self._entries.get(name)
         if entry is None or not self._in_use_without(now, entry, other_than):
@@ -163,6 +167,8 @@ class JobRegistry:
             raise NotFoundError(
                 f"job {name} is not registered (yet); in use: {', '.join(used) or 'none'}"
             )
+        if other_than:
+            entry.opening[other_than] = now
         return entry.job
 
     def entry(self, name: str) -> JobEntry | None:
@@ -213,6 +219,12 @@ class JobRegistry:
         if not idle:
             raise TerminalError(f"more than {self._limits.jobs} jobs are in use: stop some of them")
         del self._entries[min(idle, key=lambda entry: entry.used).job.name]
+
+
+def _age(run: str) -> tuple[str, int, str]:
+    """Return a key that sorts the runs of a dispatcher by their numbers."""
+    dispatcher_id, _, number = run.rpartition(".")
+    return dispatcher_id, len(number), number
 
 
 def differences(registered: Job, other: Job) -> list[str]:

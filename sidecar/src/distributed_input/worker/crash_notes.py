@@ -26,7 +26,7 @@ from distributed_input.runtime import logs
 from distributed_input.runtime.files import locked_folders
 
 _log = logs.get("worker.crashes")
-_RECORD = struct.Struct("<QQQQ256p")  # thread (0: none), row, epoch, split, dataset
+_RECORD = struct.Struct("<QQQQ256p128p")  # thread (0: none), row, epoch, split, dataset, first run
 _ROW = struct.Struct("<QQ")  # the first two
 _RECORDS = 1024  # splits that are open at the same time; others have no notes
 _RECENT_SECONDS = 300.0  # older crashes belong to another run
@@ -44,11 +44,12 @@ class Computed(NamedTuple):
     dataset: str
     epoch: int
     split: int
+    first_run: str = ""
 
     @classmethod
     def of(cls, job: types_pb2.Job, epoch: int, split: int) -> Computed:
         """Return a split of a job."""
-        return cls(dataset_name(job), epoch, split)
+        return cls(dataset_name(job), epoch, split, job.first_run)
 
 
 UNNAMED = Computed("", 0, 0)
@@ -86,7 +87,9 @@ class Note:
                 self._start = _free.pop()
         if self._start is not None:
             dataset = what.dataset.encode(errors="surrogateescape")
-            _RECORD.pack_into(_memory[0], self._start, 0, 0, what.epoch, what.split, dataset)
+            run = what.first_run.encode(errors="surrogateescape")
+            record = 0, 0, what.epoch, what.split, dataset, run
+            _RECORD.pack_into(_memory[0], self._start, *record)
 
     def begin(self, row: int) -> None:
         """Note that this thread computes a row, until `end`."""
@@ -155,7 +158,15 @@ def _crashes(text: str, computing: bytes) -> list[types_pb2.StalledSplit]:
 
 
 def _crash(
-    fatal: str, place: str, count: int, _thread: int, row: int, epoch: int, split: int, name: bytes
+    fatal: str,
+    place: str,
+    count: int,
+    _thread: int,
+    row: int,
+    epoch: int,
+    split: int,
+    name: bytes,
+    run: bytes,
 ) -> types_pb2.StalledSplit:
     others = f"one of {count} splits that it computed" if count > 1 else ""
     return types_pb2.StalledSplit(
@@ -165,6 +176,7 @@ def _crash(
         row=row,
         at=", ".join(filter(None, (place, others))),
         crash=fatal,
+        first_run=run.decode(errors="replace"),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment.share import are_divided, share_of
+from distributed_input.assignment.share import are_divided, loop_units, share_of
 
 
 def job(**fields: object) -> types_pb2.Job:
@@ -67,3 +67,18 @@ def test_order_any_does_not_need_divisors() -> None:
 )
 def test_whole_elements_of_a_dataset_are_divided(policy: str, rows: int, divided: bool) -> None:
     assert are_divided(job(shard_policy=policy, global_batch_size=rows)) is divided
+
+
+@pytest.mark.parametrize(
+    ("fields", "replicas", "units"),
+    [
+        ({}, 4, 4),
+        ({}, 0, 1),
+        ({"global_batch_size": 0, "shard_policy": "DATA"}, 2, 1),  # elements are divided later
+        ({"global_batch_size": 0}, 2, 2),
+    ],
+)
+def test_a_step_of_the_loop_has_a_unit_for_each_replica_that_gets_one(
+    fields: dict[str, object], replicas: int, units: int
+) -> None:
+    assert loop_units(job(**fields), replicas) == units

@@ -1,4 +1,7 @@
-"""A session opens the same job on every sidecar, and raises the failures of its own epochs."""
+"""A session opens the same job on every sidecar, and raises the failures of its own epochs.
+
+This module is long because each kind of message has its case.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -377,22 +381,34 @@ def test_no_sidecar_returns_to_a_removed_folder(tmp_path: Path) -> None:
 
 def test_a_sidecar_may_create_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run"
-    monkeypatch.setattr(session_module, "_NOTICE_SECONDS", 0.0)
-    with pytest.raises(UnavailableError, match=r"folder \S+ does not exist: .*local\(FILE\)"):
-        SidecarSession(folder, "", 600.0).connect(600.0)
-
     started: list[Sidecar] = []
 
     def start(_seconds: float) -> None:
         folder.mkdir()
         started.append(Sidecar(folder))
 
-    monkeypatch.setattr(session_module, "_NOTICE_SECONDS", 60.0)
     monkeypatch.setattr(session_module.time, "sleep", start)
     session = SidecarSession(folder, "", SECONDS)
     session.connect(SECONDS)
     session.shutdown()
     started[0].close()
+
+
+@pytest.mark.parametrize("timeout", [60.0, 600.0])
+def test_a_folder_that_does_not_exist_is_awaited_for_a_quarter_of_the_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout: float
+) -> None:
+    now = 0.0
+
+    def sleep(_seconds: float) -> None:
+        nonlocal now
+        now += 1.0
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    monkeypatch.setattr(session_module, "time", clock)
+    with pytest.raises(UnavailableError, match=r"folder \S+ does not exist: .*local\(FILE\)"):
+        SidecarSession(tmp_path / "run", "", timeout).connect(timeout)
+    assert timeout / 4 < now <= timeout / 4 + 1
 
 
 def test_without_a_sidecar_connecting_ends_at_the_timeout(tmp_path: Path) -> None:

@@ -137,9 +137,9 @@ def test_an_unused_job_is_hidden_and_its_next_run_begins_without_facts(jobs):
 def test_a_job_that_only_the_asking_consumer_uses_is_not_in_use(jobs):
     """A trainer that starts again beside its old sidecar begins a new run."""
     jobs.register(0.0, job(), "a")
-    assert jobs.get(1.0, "train", other_than="b").run  # another one has just registered it
     with pytest.raises(NotFoundError):
         jobs.get(1.0, "train", other_than="a")
+    assert jobs.get(1.0, "train", other_than="b").run  # another one has just registered it
     consumers = jobs.entry("train").consumers
     consumers.beat(15.0, consumer(0, 2, "a"))
     assert without_run(jobs.get(15.0, "train")) == job()
@@ -150,6 +150,14 @@ def test_a_job_that_only_the_asking_consumer_uses_is_not_in_use(jobs):
         jobs.get(15.0, "train", other_than="a")
     consumers.beat(15.0, consumer(1, 2, "b"))
     assert without_run(jobs.get(15.0, "train", other_than="a")) == job()
+
+
+def test_a_consumer_that_waited_for_a_job_has_opened_its_run(jobs):
+    """The one that registered it starts again before the first heartbeat of the other."""
+    run = jobs.register(0.0, job(), "a").run
+    assert jobs.get(1.0, "train", other_than="b").run == run
+    jobs.entry("train").opening.pop("a")  # with a heartbeat
+    assert jobs.register(2.0, job(), "c").run == run
 
 
 def test_a_replaced_job_leaves_no_facts(jobs):

@@ -170,6 +170,13 @@ def test_runs_that_overlap_on_a_dataset_share_its_rows():
     assert first_run(0.6, "one", "a") != first, "the files may have changed"
 
 
+def test_a_run_shares_rows_with_the_oldest_by_number():
+    known = state()
+    for number, name in ((2, "two"), (10, "ten")):
+        known.jobs.register(0.0, job(name, run=f"d.{number}"), name)
+    assert known.jobs.register(0.1, job("new"), "new").first_run == "d.2"
+
+
 def test_a_contradiction_ends_the_run_of_every_consumer():
     """Also of one with late heartbeats."""
     known = state(expiry=5.0)

@@ -22,7 +22,7 @@ from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 
 def compute(split, row, then):
-    with crash_notes.Note(Computed("data:rows", 2, split)) as note:
+    with crash_notes.Note(Computed("data:rows", 2, split, "d.1")) as note:
         note.begin(row)
         then()
 
@@ -56,7 +56,7 @@ def test_the_next_process_reports_the_split_row_and_line_once(tmp_path: Path) ->
     assert crash_notes.is_needed(parent / "one")
     (found,) = crash_notes.collect(parent, "dispatcher:1")
     assert (found.dataset, found.epoch, found.split, found.row) == ("data:rows", 2, 3, 77)
-    assert found.crash == "Segmentation fault"
+    assert (found.crash, found.first_run) == ("Segmentation fault", "d.1")
     script = re.escape(str(parent / "user_code.py"))
     assert re.fullmatch(rf"in user \({script}:\d+\)", found.at)
     assert not crash_notes.collect(parent, "dispatcher:1")
@@ -75,7 +75,7 @@ def test_notes_of_live_and_of_old_processes_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
-    record = crash_notes._RECORD.pack(5, 6, 0, 4, b"data:rows")
+    record = crash_notes._RECORD.pack(5, 6, 0, 4, b"data:rows", b"d.1")
     with locked_folders.locked(tmp_path / "one") as folder:
         for name, content in (("run", b"a"), ("crash", text.encode()), ("computing", 2 * record)):
             (folder / name).write_bytes(content)

@@ -241,7 +241,8 @@ def _not_reading(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Di
         yield _of(
             trainer,
             Cause.TRAINER,
-            "Its sidecar runs, but no program has called distributed_input.connect().",
+            "Its sidecar runs, but no program reads through it: none has called "
+            "distributed_input.connect(), or it has not opened its dataset yet.",
             "Read the log of the trainer.",
         )
     reads_none = now.pauses or (now.batches and now.buffer > 0 and not now.waiting_for)

@@ -2,6 +2,8 @@
 
 The dispatcher may be away for a while. Streams then use the workers that were last reported. The
 link registers its job again when a dispatcher answers that does not have it.
+
+This module is long because all of it is one state with one lock.
 """
 
 from __future__ import annotations
@@ -49,6 +51,9 @@ class ReportingConsumer(Protocol):
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return the facts about the consumer's partitions."""
+
+    def join(self) -> None:
+        """Count the trainer as one that reads, because its job has a run now."""
 
     def drop_facts(self) -> None:
         """Drop the facts of earlier sessions: they belong to another run."""
@@ -108,6 +113,7 @@ class DispatcherLink:
         self._stopping = threading.Event()
         self._ending = threading.Lock()
         self._client = DispatcherClient(address, credentials, self._stopping)
+        self._joining = threading.Lock()  # guards the next one, and the facts of its run
         self._registered = _Registered()
         self._dispatcher_id = ""
         self._dispatcher_since = 0.0
@@ -216,18 +222,21 @@ class DispatcherLink:
 
     def _join(self, registered: _Registered) -> None:
         """Join a run. Nothing that is known of an earlier one reaches it."""
-        before, job = self._registered.job, registered.job
-        if before is None or job is None or before.run != job.run or self.contradiction:
-            self._consumer.drop_facts()
-            self.partition_facts.clear()
-            self.contradiction = ""
-        self._registered = registered  # last: from now on, heartbeats have the facts of this run
+        with self._joining:
+            before, job = self._registered.job, registered.job
+            if before is None or job is None or before.run != job.run or self.contradiction:
+                self._consumer.drop_facts()
+                self.partition_facts.clear()
+                self.contradiction = ""
+            self._consumer.join()
+            self._registered = registered  # last: from now on, heartbeats are of this run
         self.request_heartbeat()
 
     def _release_job(self) -> None:
         """Release the job and report it, so that another one can be registered under its name."""
         if self._registered.job is not None:
-            self._registered = _Registered()
+            with self._joining:
+                self._registered = _Registered()
             self.publish_facts(CALL_SECONDS, self._stopping)
             self.partition_facts.clear()
 
@@ -304,16 +313,18 @@ class DispatcherLink:
         If other trainers have begun a run while the dispatcher did not get the heartbeats of this
         one, and its trainer reads on, it belongs to theirs.
         """
-        if registered is not self._registered or registered.job is None:
-            return
-        if answer.run in ("", request.run):
-            self.partition_facts.merge(answer.facts)
-        elif not request.no_trainer:
-            job = types_pb2.Job()
-            job.CopyFrom(registered.job)
-            job.run = answer.run
-            self._registered = replace(registered, job=job)
-            self.request_heartbeat()
+        with self._joining:
+            if registered is not self._registered or registered.job is None:
+                return
+            if answer.run in ("", request.run):
+                self.partition_facts.merge(answer.facts)
+            elif not request.no_trainer:
+                job = types_pb2.Job()
+                job.CopyFrom(registered.job)
+                job.run = answer.run
+                self.partition_facts.clear()
+                self._registered = replace(registered, job=job)
+                self.request_heartbeat()
 
     def _heartbeat(
         self, job: types_pb2.Job | None, leaving: bool
@@ -346,10 +357,12 @@ class DispatcherLink:
 
     def _end_run(self, contradiction: str, run: str) -> None:
         """Report to the trainer that the run must end, unless it has joined another one."""
-        job = self._registered.job
-        if job is not None and run == job.run and not self.contradiction:
+        with self._joining:
+            job = self._registered.job
+            if job is None or run != job.run or self.contradiction:
+                return
             self.contradiction = contradiction
-            self._consumer.refuse(_contradiction_error(contradiction))
+        self._consumer.refuse(_contradiction_error(contradiction))
 
     def check_run(self) -> None:
         """Raise ReplayError if the consumers of this run contradict each other."""

@@ -54,6 +54,7 @@ class ReaderSessions:
         self._slots = slots
         self._streams = streams
         self._current: ReaderSession | None = None
+        self._reader: ReaderSession | None = None  # the one that has joined the run
         self._counted: list[ReaderSession] = []  # sessions that `_earlier` does not include
         self._earlier = ConsumerStats()  # of the sessions that are closed
         self._facts: Sequence[dispatcher_pb2.PartitionFact] = ()  # of the epoch before
@@ -108,6 +109,14 @@ class ReaderSessions:
             if self._current is session:
                 self._facts = facts
 
+    def join(self) -> None:
+        """Count the current trainer as one that reads, now that its job has a run.
+
+        Before, it may only have connected: it reads nothing of the run that the job had.
+        """
+        with self._lock:
+            self._reader = self._current
+
     def drop_facts(self) -> None:
         """Drop the kept facts, because another run follows."""
         self._facts = ()
@@ -125,6 +134,7 @@ class ReaderSessions:
             for session in self._counted:
                 stats = session.stats().after(stats)
             useful = self._current.useful if self._current is not None else UsefulWorkers()
+            reads = self._current is not None and self._current is self._reader
         return replace(
             stats,
             buffer_fill=self._slots.used / self._slots.size,
@@ -132,7 +142,7 @@ class ReaderSessions:
             useful_limit=useful.limit,
             waiting_for=", ".join(sorted(set(self._streams.waiting.copy().values()))),
             mismatches=self._streams.mismatches,
-            no_trainer=self.is_idle,
+            no_trainer=not reads,
         )
 
     def refuse(self, error: DistributedInputError) -> None:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
-from distributed_input.assignment.share import share_of
+from distributed_input.assignment.share import loop_units, share_of
 from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence
 from distributed_input.sidecar.delivery.failures import failure_message
@@ -54,7 +54,7 @@ class TrainerSession:
         self._socket = TrainerSocket(sock)
         self._registry = registry
         self._reading: _Reading | None = None
-        self._replicas = 1  # units that the loop takes in a step
+        self._loop_units = 1  # units that the loop takes in a step
         self._source: RowSource | None = None
         self._released = False  # the trainer has closed the job
 
@@ -146,8 +146,8 @@ class TrainerSession:
         reading.epochs.close()
         job = reading.input.open_job(request.draft, dataset)
         consumer, consumers = reading.input.consumer, reading.input.consumers
-        self._replicas = max(1, request.replicas)
-        share = share_of(job, consumer, consumers, self._replicas)
+        self._loop_units = loop_units(job, request.replicas)
+        share = share_of(job, consumer, consumers, max(1, request.replicas))
         source = self._source = reading.input.row_source(job)
         reading.epochs.open(source, share)
         opened = trainer_pb2.Opened(
@@ -226,7 +226,7 @@ class TrainerSession:
         return ConsumerStats(
             epoch=epochs.epoch,
             rows=outbox.acks.rows,
-            batches=outbox.acks.units // self._replicas,
+            batches=outbox.acks.units // self._loop_units,
             bytes=outbox.acks.bytes,
             wait_seconds=times.wait_seconds,
             wall_seconds=times.wall_seconds,

@@ -170,7 +170,7 @@ class SplitStream:
         """Open the stream on a worker, at the first row not yet received."""
         context = self._context
         job, epoch = context.plan.job, context.plan.epoch
-        crash = context.pool.crash(dataset_name(job), epoch, self.split)
+        crash = context.pool.crash(job, epoch, self.split)
         if crash is not None:
             self._fail(DatasetFnError(f"{stall_text(crash)}. It has ended two workers"))
             return

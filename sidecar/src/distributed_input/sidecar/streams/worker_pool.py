@@ -21,6 +21,7 @@ import grpc
 from distributed_input.api import identity
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
+from distributed_input.api.stalls import dataset_name
 from distributed_input.assignment.splits import place
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
@@ -77,12 +78,12 @@ class _Member:
         return self.info.parallelism or 1  # an earlier version does not report it
 
 
-_Split = tuple[str, int, int]
-"""A split: its dataset, epoch and number."""
+_Split = tuple[str, str, int, int]
+"""A split: its first run, dataset, epoch and number."""
 
 
-def _key(stalled: types_pb2.StalledSplit) -> _Split:
-    return stalled.dataset, stalled.epoch, stalled.split
+def _key(crash: types_pb2.StalledSplit) -> _Split:
+    return crash.first_run, crash.dataset, crash.epoch, crash.split
 
 
 # All streams that are opened together have the same arguments.
@@ -259,20 +260,22 @@ class WorkerPool:
         with self._changed:
             member = self._members.get(worker_id)
             for one in member.info.stalled if member else ():
-                if not one.crash and _key(one) == (dataset, epoch, split):
+                if not one.crash and (one.dataset, one.epoch, one.split) == (dataset, epoch, split):
                     text = f"the worker has computed its row {one.row} for {one.seconds:.0f} s"
                     return f"{text}, {one.at}" if one.at else text
         return ""
 
-    def crash(self, dataset: str, epoch: int, split: int) -> types_pb2.StalledSplit | None:
+    def crash(self, job: types_pb2.Job, epoch: int, split: int) -> types_pb2.StalledSplit | None:
         """Return the last crash of a split that has ended several workers, and forget it.
 
-        A split that ended one of them may have been there by chance.
+        A split that ended one of them may have been there by chance. Crashes of an earlier run do
+        not count: the user may have replaced a file since.
         """
+        key = job.first_run, dataset_name(job), epoch, split
         with self._changed:
-            if len(self._crashes.get((dataset, epoch, split), ())) < _MOST_CRASHES:
+            if len(self._crashes.get(key, ())) < _MOST_CRASHES:
                 return None
-            return self._crashes.pop((dataset, epoch, split))[-1]
+            return self._crashes.pop(key)[-1]
 
     @property
     def open_streams(self) -> int:

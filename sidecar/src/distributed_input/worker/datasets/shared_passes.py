@@ -49,6 +49,7 @@ class Records:
         shard: the shard of one of the splits.
         num_splits: number of splits.
         dataset_id: passes of the same dataset share threads.
+        first_run: `Job.first_run`. Other runs have other passes: files may have changed.
         cpus: CPUs of this worker.
         split: dataset of the split, with its options and the resources of its graph.
     """
@@ -58,12 +59,13 @@ class Records:
         shard: RecordShard,
         num_splits: int,
         dataset_id: str,
+        first_run: str,
         cpus: int,
         split: tf.data.Dataset,
     ) -> None:
         self.num_splits = num_splits
         self._shard, self._dataset_id, self._cpus, self._of = shard, dataset_id, cpus, split
-        self.key = dataset_id, fingerprint(shard.source), num_splits
+        self.key = dataset_id, first_run, fingerprint(shard.source), num_splits
         row_bytes = sum(_bytes_of(spec) for spec in shard.spec)
         self.max_rows = max(1, _CHUNK_BYTES // max(1, num_splits * row_bytes))
 

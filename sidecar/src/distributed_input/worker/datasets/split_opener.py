@@ -173,7 +173,9 @@ class SplitOpener:
         shard = record_sharding.find(opened.shared_graph, job.num_splits, split)
         if shard is None or shard.batches != int(job.batched):
             return None
-        records = Records(shard, job.num_splits, job.dataset_id, self._cpus, opened.dataset)
+        records = Records(
+            shard, job.num_splits, job.dataset_id, job.first_run, self._cpus, opened.dataset
+        )
         return self._passes.read(records, row, split, batch_rows)
 
     def _open_graph(

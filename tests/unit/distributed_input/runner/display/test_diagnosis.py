@@ -216,7 +216,7 @@ def test_a_trainer_that_does_not_read_is_the_cause(fields: dict[str, Any]) -> No
 def test_a_trainer_that_has_ended_or_not_begun_is_no_stall_of_the_input() -> None:
     now = StatusSample([trainer(buffer=0.8)], [worker()])
     (found,) = diagnose(now, replace(now, consumers=[trainer(no_trainer=True)]))
-    assert "no program has called distributed_input.connect()" in found.text
+    assert "none has called distributed_input.connect()" in found.text
     (found,) = diagnose(now, replace(now, consumers=[trainer(finished=True)]))
     assert (found.cause, found.text) == (Cause.NONE, "It has finished.")
 

@@ -45,12 +45,16 @@ class FakeConsumer:
         self.refusals: list[DistributedInputError] = []
         self.current = ConsumerStats()
         self.dropped = 0  # number of times that it dropped the facts of earlier sessions
+        self.joined = 0  # number of times that it joined a run
 
     def stats(self) -> ConsumerStats:
         return self.current
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         return []
+
+    def join(self) -> None:
+        self.joined += 1
 
     def drop_facts(self) -> None:
         self.dropped += 1
@@ -401,6 +405,53 @@ def test_the_facts_of_another_run_are_dropped_and_a_trainer_that_reads_joins_it(
         link._send_heartbeat()
     assert [one.run for one in dispatcher.requests] == ["r", "r", "later"]
     assert link.partition_facts.of(0, 1).rows_seen == 3
+
+
+def test_a_trainer_that_joins_another_run_keeps_no_facts_of_the_others(given: Given) -> None:
+    link, _, _ = given(answer(run="later"))
+    link.register(job(run="r"), b"", soon())
+    link.partition_facts.merge([fact(1, rows_seen=3)])
+    link._send_heartbeat()
+    assert link.partition_facts.of(0, 1).rows_seen == 0
+
+
+def test_facts_that_arrive_while_another_run_is_joined_are_dropped(
+    given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat's thread waits until the run is joined."""
+    link, _, _ = given()
+    link.register(job(run="r"), b"", soon())
+    before = link._registered
+    with ThreadPoolExecutor(1) as executor:
+        merging: list[Any] = []
+
+        def clear() -> None:
+            cleared()
+            request = dispatcher_pb2.ConsumerHeartbeatRequest(run="r")
+            facts = answer(facts=[fact(1, rows_seen=3)], run="r")
+            merging.append(executor.submit(link._merge_facts, before, request, facts))
+            with contextlib.suppress(TimeoutError):
+                merging[0].result(0.1)
+
+        cleared = link.partition_facts.clear
+        monkeypatch.setattr(link.partition_facts, "clear", clear)
+        link._join(_Registered(job(run="next")))
+        for one in merging:
+            one.result(10)
+    assert link.partition_facts.of(0, 1).rows_seen == 0
+
+
+def test_a_bug_does_not_end_the_heartbeats(given: Given) -> None:
+    link, dispatcher, _ = given()
+
+    def fail() -> None:
+        dispatcher.on_heartbeat = lambda: None
+        raise ValueError("a bug")
+
+    dispatcher.on_heartbeat = fail
+    link.start()
+    eventually(lambda: link.connected)
+    assert len(dispatcher.requests) == 2
 
 
 def test_a_fence_is_reported_with_its_cause(given: Given) -> None:

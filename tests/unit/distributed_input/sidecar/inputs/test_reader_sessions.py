@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from distributed_input.api.errors import PositionError
+from distributed_input.assignment import share
 from distributed_input.client import open_readers
 from distributed_input.client.reader import InputReader
 from distributed_input.client.ring import Batch
@@ -60,6 +62,16 @@ def test_batches_and_rows_count_once_received(system: System, job: JobInput) -> 
     eventually(lambda: stats(job).batches == 3)
     assert stats(job).rows == 3 * BATCH
     assert stats(job).bytes == 3 * BATCH * 8
+
+
+def test_each_element_is_a_batch_if_the_trainer_divides_it_among_its_replicas(
+    system: System, job: JobInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "are_divided", lambda job: True)
+    reader = system.connect(replicas=2)
+    read(reader, 4)
+    reader.close()
+    eventually(lambda: stats(job).batches == 4)
 
 
 def test_batches_of_an_abandoned_epoch_do_not_count(system: System, job: JobInput) -> None:
@@ -201,3 +213,27 @@ def test_a_sidecar_that_stops_releases_its_job_at_once(system: System, job: JobI
     system.sidecars.pop().close()
     assert not is_in_use(system)
     reader.close()
+
+
+def test_trainers_that_start_again_together_begin_a_new_run(tmp_path: Path) -> None:
+    """Each of them has connected before one opens the job."""
+    folders = [tmp_path / name for name in "ab"]
+    with running(tmp_path) as system:
+        jobs: list[JobInput] = []
+        for consumer, folder in enumerate(folders):
+            folder.mkdir()
+            system.folder = folder
+            jobs.append(system.add_sidecar(consumer, 2))
+        runs: list[list[str]] = []
+        for _ in range(2):
+            readers = [InputReader(folder, "train", 10.0) for folder in folders]
+            assert all(job.link.publish_facts(10.0, threading.Event()) for job in jobs)
+            for reader in readers:
+                reader.open(reader.welcome.config, b"", 1)
+            runs.append([reader.opened.job.run for reader in readers])
+            assert not any(stats(job).no_trainer for job in jobs)
+            for reader in readers:
+                reader.close()
+            eventually(lambda: all(job.sessions.is_idle for job in jobs))
+    (first, second), (third, fourth) = runs
+    assert first == second != third == fourth

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
-from distributed_input.api.proto.types_pb2 import StalledSplit
+from distributed_input.api.proto.types_pb2 import EntryPoint, Job, StalledSplit
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.errors import Cancelled
 from distributed_input.sidecar.streams import direct_transfer, worker_pool
@@ -402,23 +402,36 @@ def test_what_a_worker_reports_about_a_stalled_split_is_returned(pool: WorkerPoo
     assert [pool.stalled(*one) for one in others] == [""] * 3
 
 
+DATA = "data:rows"
+JOB = Job(entry_point=EntryPoint(target=DATA), first_run="d.1")
+
+
 def crashed(name: str, split: int = 2, row: int = 3) -> WorkerInfo:
     """Return a worker that reports that a split ended the process before it."""
-    report = StalledSplit(dataset="train", epoch=1, split=split, row=row, crash="Aborted")
+    report = StalledSplit(
+        dataset=DATA, epoch=1, split=split, row=row, crash="Aborted", first_run="d.1"
+    )
     return WorkerInfo(worker_id=name, address="127.0.0.1:9", stalled=[report])
 
 
 def test_a_split_that_ended_two_workers_is_reported_once(pool: WorkerPool) -> None:
     for _ in range(2):  # each worker repeats its report
         pool.update([crashed("a"), crashed("b", split=4)])
-        assert pool.crash("train", 1, 2) is None
-    assert pool.stalled("a", "train", 1, 2) == ""
+        assert pool.crash(JOB, 1, 2) is None
+    assert pool.stalled("a", DATA, 1, 2) == ""
     pool.update([crashed("c", row=5)])
-    found = pool.crash("train", 1, 2)
+    found = pool.crash(JOB, 1, 2)
     assert found is not None
     assert (found.row, found.crash) == (5, "Aborted")
     pool.update([crashed("c"), worker("d")])
-    assert pool.crash("train", 1, 2) is None
+    assert pool.crash(JOB, 1, 2) is None
+
+
+def test_crashes_of_an_earlier_run_do_not_count(pool: WorkerPool) -> None:
+    """Workers repeat their reports while they live. The user has replaced a file since."""
+    pool.update([crashed("a"), crashed("b")])
+    assert pool.crash(Job(entry_point=JOB.entry_point, first_run="d.2"), 1, 2) is None
+    assert pool.crash(JOB, 1, 2) is not None
 
 
 def test_a_release_of_a_worker_that_is_gone_is_ignored(pool: WorkerPool) -> None:

@@ -27,7 +27,8 @@ class Numbers(Records):
     """The numbers below `count`, without TensorFlow. `read` has the first one of each batch."""
 
     def __init__(self, count: int, num_splits: int, max_rows: int = 1000) -> None:
-        self.num_splits, self.max_rows, self.key = num_splits, max_rows, ("numbers", 0, num_splits)
+        self.num_splits, self.max_rows = num_splits, max_rows
+        self.key = "numbers", "", 0, num_splits
         self.count = count
         self.read: list[int] = []
         self.own: list[tuple[int, int]] = []
@@ -194,7 +195,7 @@ def test_the_records_of_a_graph() -> None:
     for split in range(splits):
         shard = find(serialize(data.shard(splits, split).batch(4)), splits, split)
         assert shard is not None
-        records = Records(shard, splits, "dataset", 2, data)
+        records = Records(shard, splits, "dataset", "", 2, data)
         found = [
             (int(number), text.decode())
             for element in passes.read(records, row, split, 5)
@@ -212,5 +213,13 @@ def test_the_records_have_the_options_of_the_split() -> None:
     shard = find(serialize(data), 2, 0)
     assert shard is not None
     assert shard.batches == 1
-    records = Records(shard, 2, "dataset", 2, data)._records()
+    records = Records(shard, 2, "dataset", "", 2, data)._records()
     assert options_of(records).threading_options.private_threadpool_size == 3
+
+
+def test_a_later_run_has_a_pass_of_its_own() -> None:
+    data = tf.data.Dataset.range(50).map(lambda x: x)
+    shard = find(serialize(data.shard(2, 0).batch(4)), 2, 0)
+    assert shard is not None
+    keys = [Records(shard, 2, "dataset", run, 2, data).key for run in ("d.1", "d.1", "d.2")]
+    assert keys[0] == keys[1] != keys[2]
