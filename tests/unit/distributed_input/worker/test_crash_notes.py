@@ -94,7 +94,7 @@ def test_open_splits_have_records_of_their_own(monkeypatch: pytest.MonkeyPatch) 
 
     def noted() -> set[tuple[int, int]]:
         records = crash_notes._RECORD.iter_unpack(memory[0])
-        return {(split, row) for thread, row, _, split, _ in records if thread}
+        return {(split, row) for thread, row, _, split, *_ in records if thread}
 
     with crash_notes.Note(Computed("data:rows", 0, 1)) as first:
         first.begin(10)

@@ -148,7 +148,7 @@ class _Argument:
 
 
 @dataclass
-class _Scope:
+class _SeededScope:
     """A graph, or a function that returns a dataset.
 
     Attributes:
@@ -222,7 +222,7 @@ class _Search:
         if name in self._active:
             return False
         self._active.add(name)
-        scope = _Scope(name, node_defs.by_name(scope_nodes), arguments, is_kept)
+        scope = _SeededScope(name, node_defs.by_name(scope_nodes), arguments, is_kept)
         is_selected = self._is_selected(scope, node_defs.source_of(result))
         own = {node.name for node in scope_nodes if self._is_own(scope, node)}
         if is_selected and any(argument.is_own for argument in arguments.values()):
@@ -236,7 +236,7 @@ class _Search:
         self._active.discard(name)
         return is_selected
 
-    def _is_selected(self, scope: _Scope, name: str) -> bool:
+    def _is_selected(self, scope: _SeededScope, name: str) -> bool:
         """Return whether a dataset has rows of this split alone."""
         if name in scope.arguments:
             return scope.arguments[name].is_dataset and scope.arguments[name].is_own
@@ -247,7 +247,7 @@ class _Search:
             scope.selected[name] = self._compute_selected(scope, scope.nodes[name])
         return scope.selected[name]
 
-    def _compute_selected(self, scope: _Scope, node: NodeDef) -> bool:
+    def _compute_selected(self, scope: _SeededScope, node: NodeDef) -> bool:
         if (scope.name, node.name) in self._selecting:
             return True
         inputs = scope.datasets(node)
@@ -270,7 +270,9 @@ class _Search:
             return all(below[1:])
         return all(below)
 
-    def _inner(self, scope: _Scope, node: NodeDef, function: FunctionDef, is_behind: bool) -> bool:
+    def _inner(
+        self, scope: _SeededScope, node: NodeDef, function: FunctionDef, is_behind: bool
+    ) -> bool:
         """Visit a function that creates a dataset for each element, or that is called once."""
         signature = function.signature
         types = [argument.type == _VARIANT for argument in signature.input_arg]
@@ -293,12 +295,12 @@ class _Search:
             signature.name, function.node_def, result, arguments, is_kept=is_kept
         )
 
-    def _given(self, scope: _Scope, name: str) -> bool:
+    def _given(self, scope: _SeededScope, name: str) -> bool:
         if scope.is_dataset(name):
             return self._is_selected(scope, name)
         return scope.depends_on_rows(name)
 
-    def _is_own(self, scope: _Scope, node: NodeDef) -> bool:
+    def _is_own(self, scope: _SeededScope, node: NodeDef) -> bool:
         if not _is_dataset(node):
             return False
         inputs = scope.datasets(node)
@@ -306,12 +308,12 @@ class _Search:
             return True
         return self._is_choice(scope, node)
 
-    def _is_choice(self, scope: _Scope, node: NodeDef) -> bool:
+    def _is_choice(self, scope: _SeededScope, node: NodeDef) -> bool:
         """Return whether a dataset only chooses among own rows, or is zipped with them."""
         found = scope.users.get(node.name, [])
         return bool(found) and all(self._chooses(scope, node, user) for user in found)
 
-    def _chooses(self, scope: _Scope, node: NodeDef, user: NodeDef) -> bool:
+    def _chooses(self, scope: _SeededScope, node: NodeDef, user: NodeDef) -> bool:
         inputs = scope.datasets(user)
         if user.op == _ZIP:
             return self._is_selected(scope, user.name) or self._is_choice(scope, user)
