@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings as python_warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,6 +62,7 @@ def split_graph(
     seed: int,
     epoch: int,
     relaxed: bool = False,
+    shards_by_split: Sequence[bool] = (),
 ) -> tuple[GraphDef, bool]:
     """Return the graph of one split of one epoch, on a worker.
 
@@ -74,21 +75,14 @@ def split_graph(
       seed: the job's seed.
       epoch: the index of the epoch, from 0.
       relaxed: random values may differ when the split runs again.
+      shards_by_split: of the job.
 
     Returns:
       The graph, and whether it has to run serially.
     """
-
-    def sharded(split: int) -> GraphDef:
-        graph_def = packing.load_bare(dataset, split)
-        return sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
-
-    def others() -> list[selections.Shards]:
-        ends = (0, num_splits - 1)
-        return [selections.shards(sharded(it), num_splits, it) for it in ends]
-
-    graph_def = sharded(split)
-    own = selections.find(graph_def, num_splits, split, others)
+    graph_def = packing.load_bare(dataset, split)
+    graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
+    own = selections.find(graph_def, num_splits, split, shards_by_split)
     graph_def = reseed(graph_def, seed, epoch, split, own)
     determinism.force_determinism(graph_def)
     return graph_def, not relaxed and determinism.make_repeatable(graph_def)
@@ -133,8 +127,11 @@ def _export_function(
         parts.append(part)
     if len(parts) > 1 and all(part == parts[0] for part in parts[1:]):
         job.warnings.append(repeated_rows_warning("dataset_fn", len(parts)))
-    elif alike := selections.warning(parts[-1], len(parts), len(parts) - 1):
-        job.warnings.append(alike)
+    elif len(parts) > 1:
+        ends = {0: parts[0], len(parts) - 1: parts[-1]}
+        job.shards_by_split.extend(selections.shards_by_split(ends, len(parts)))
+        if alike := selections.warning(parts[0], job.shards_by_split):
+            job.warnings.append(alike)
     if any(map(selections.has_random_order, parts)):
         job.order_version = identity.ORDER_VERSION
     job.split_bytes = buffers.held_bytes(parts[0])
@@ -167,6 +164,12 @@ def _export_plain(
     )
     if selections.has_random_order(prepared.graph_def):
         job.order_version = identity.ORDER_VERSION
+    splits = job.num_splits
+    ends = {
+        split: sharding.shard(prepared.graph_def, prepared.policy, splits, split)
+        for split in (0, splits - 1)
+    }
+    job.shards_by_split.extend(selections.shards_by_split(ends, splits))
     job.split_bytes = buffers.held_bytes(prepared.graph_def)
     job.split_bytes_at_most = buffers.may_hold_less(prepared.graph_def)
     if prepared.policy == "DATA" and job.num_splits > 1:

@@ -33,10 +33,15 @@ def prepared(dataset: Data, partitions: int = 1) -> sharding.ShardableGraph:
 
 def splits(dataset: Data, num_splits: int, epoch: int = 0) -> list[list[Any]]:
     ready = prepared(dataset)
+    ends = {
+        split: sharding.shard(ready.graph_def, ready.policy, num_splits, split)
+        for split in (0, num_splits - 1)
+    }
+    certain = selections.shards_by_split(ends, num_splits)
     out = []
     for split in range(num_splits):
         part = sharding.shard(ready.graph_def, ready.policy, num_splits, split)
-        own = selections.find(part, num_splits, split)
+        own = selections.find(part, num_splits, split, certain)
         force_determinism(part)
         out.append(run(reseed(part, 1, epoch, split, own), dataset.element_spec))
     return out

@@ -53,7 +53,7 @@ def reseed(
       epochs.
     """
     out = node_defs.copy_of(graph_def)
-    own = selections.find(out, 1, split) if own is None else own
+    own = selections.find(out, 1, split, ()) if own is None else own
     seeder = _Seeder(seed, epoch, split)
     cached_nodes, cached = caches.before_caches(out)
     seeder.scope(out.node, "", own.nodes.get("", _NONE), cached_nodes)

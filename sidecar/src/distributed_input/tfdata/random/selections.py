@@ -16,7 +16,7 @@ shard comes before them, if nothing behind them may drop rows.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -63,28 +63,31 @@ class OwnOps(NamedTuple):
     functions: frozenset[str]
 
 
-def shards(graph_def: GraphDef, num_splits: int, split: int) -> Shards:
-    """Return which shard ops of a canonical graph select by the number of the split."""
-    return tuple(_is_of(nodes, node, num_splits, split) for _, nodes, node in _shards(graph_def))
+def shards_by_split(graphs: Mapping[int, GraphDef], num_splits: int) -> Shards:
+    """Return which shard ops select by the number of the split.
+
+    Args:
+      graphs: the canonical graphs of some splits: at least two, because a constant may be equal to
+        the number of one split by chance.
+      num_splits: the number of splits.
+    """
+    found = {_selecting(graph_def, num_splits, split) for split, graph_def in graphs.items()}
+    return found.pop() if len(found) == 1 and len(graphs) > 1 else ()
 
 
-def find(
-    graph_def: GraphDef, num_splits: int, split: int, others: Callable[[], list[Shards]] = list
-) -> OwnOps:
+def find(graph_def: GraphDef, num_splits: int, split: int, certain: Sequence[bool]) -> OwnOps:
     """Return the ops of a split's graph whose seeds depend on the split.
 
     Args:
       graph_def: the canonical graph of the split.
       num_splits: the number of splits.
       split: the index of the split.
-      others: returns `shards` of the first and of the last split: a constant may be equal to the
-        number of this split by chance. It is called if the graph has such a shard op.
+      certain: the result of `shards_by_split`.
     """
-    mine = shards(graph_def, num_splits, split)
-    same = [one if len(one) == len(mine) else () for one in (others() if any(mine) else [])]
-    certain = [all(found) for found in zip(mine, *same, strict=False)]
-    places = [(scope, node.name) for scope, _, node in _shards(graph_def)]
-    selecting = {place for place, is_own in zip(places, certain, strict=False) if is_own}
+    selecting: set[tuple[str, str]] = set()
+    if any(certain) and _selecting(graph_def, num_splits, split) == tuple(certain):
+        places = [(scope, node.name) for scope, _, node in _shards(graph_def)]
+        selecting = {place for place, is_own in zip(places, certain, strict=True) if is_own}
     search = _Search(graph_def, selecting)
     search.dataset_scope("", graph_def.node, node_defs.retval(graph_def).input[0], {})
     own = {scope: frozenset(names) for scope, names in search.own.items() if names}
@@ -104,12 +107,14 @@ def has_random_order(graph_def: GraphDef) -> bool:
     )
 
 
-def warning(graph_def: GraphDef, num_splits: int, split: int) -> str:
-    """Return a warning if a shuffle of a function's dataset is the same in all splits, or ""."""
-    if num_splits == 1 or any(shards(graph_def, num_splits, split)):
-        return ""
-    shuffles = (node.op for node in graph_def.node if node.op.startswith("Shuffle"))
-    if next(shuffles, None) is None:
+def warning(graph_def: GraphDef, certain: Sequence[bool]) -> str:
+    """Return a warning if a shuffle of a function's dataset is the same in all splits, or "".
+
+    Args:
+      graph_def: the graph of one of several splits.
+      certain: the result of `shards_by_split`.
+    """
+    if any(certain) or not any(node.op.startswith("Shuffle") for node in graph_def.node):
         return ""
     return (
         "shuffle has the same order in all splits, because it is not known which op selects the"
@@ -129,9 +134,11 @@ def _shards(graph_def: GraphDef) -> Iterator[tuple[str, dict[str, NodeDef], Node
                 yield scope, nodes, node
 
 
-def _is_of(nodes: dict[str, NodeDef], node: NodeDef, num_splits: int, split: int) -> bool:
-    found = [node_defs.input_value(nodes, node, index) for index in (1, 2)]
-    return num_splits > 1 and found == [num_splits, split]
+def _selecting(graph_def: GraphDef, num_splits: int, split: int) -> Shards:
+    return tuple(
+        [node_defs.input_value(nodes, node, index) for index in (1, 2)] == [num_splits, split]
+        for _, nodes, node in _shards(graph_def)
+    )
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ A worker also compares each split with a few others, to find what selects the ro
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,9 +26,6 @@ from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import selections
 from distributed_input.tfdata.random.selections import Shards
 from distributed_input.worker.datasets import entry_points
-from distributed_input.worker.datasets.graph_cache import GraphCache
-
-_MAX_DATASETS = 64
 
 
 class SplitDefinitions(NamedTuple):
@@ -39,10 +34,12 @@ class SplitDefinitions(NamedTuple):
     Attributes:
         fingerprints: of all splits, or one if they differ only in `dataset.shard`.
         repeated: all splits have the same graph, and there are several.
+        shards_by_split: see `selections.shards_by_split`.
     """
 
     fingerprints: list[int]
     repeated: bool
+    shards_by_split: Shards = ()
 
 
 def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions:
@@ -55,12 +52,14 @@ def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions
     if splits == 1:
         return SplitDefinitions([fingerprint(graph_of(0))], repeated=False)
     samples = {split: graph_of(split) for split in sorted({0, splits // 2, splits - 1})}
+    shards = selections.shards_by_split(samples, splits)
     common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
     if len(common) == 1:
         first, *others = map(fingerprint, samples.values())
-        return SplitDefinitions(list(common), repeated=all(other == first for other in others))
+        repeated = all(other == first for other in others)
+        return SplitDefinitions(list(common), repeated, shards)
     found = [fingerprint(samples.get(i) or graph_of(i)) for i in range(splits)]
-    return SplitDefinitions(found, repeated=False)
+    return SplitDefinitions(found, False, shards)
 
 
 def graph_of(job: types_pb2.Job, split: int, seed: int | None = None, epoch: int = 0) -> GraphDef:
@@ -119,36 +118,3 @@ def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
             "trainers of the job and start again, to read the changed dataset. Do not list a "
             "directory that changes during a run"
         )
-
-
-class EndShards:
-    """The shard ops of the first and of the last split, of the last datasets. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[bytes, int], list[Shards]] = OrderedDict()
-
-    def get(self, job: types_pb2.Job, seed: int, epoch: int, varies: bool) -> list[Shards]:
-        """Return `selections.shards` of the two splits. Two threads may build them at once.
-
-        Args:
-            job: the complete job.
-            seed: seed of the epochs' order.
-            epoch: number of the epoch.
-            varies: whether the dataset depends on the epoch.
-        """
-        epoch, splits = epoch if varies else 0, job.num_splits
-        key = GraphCache.key(job, seed, splits), epoch
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-        found = [
-            selections.shards(graph_of(job, split, seed, epoch), splits, split)
-            for split in (0, splits - 1)
-        ]
-        with self._lock:
-            self._known[key] = found
-            while len(self._known) > _MAX_DATASETS:
-                self._known.popitem(last=False)
-        return found

@@ -103,7 +103,6 @@ class SplitOpener:
         self._relaxed = relaxed
         self._datasets = DatasetCache(fetch)
         self._graphs = GraphCache()
-        self._others = definitions.EndShards()
         self._passes = SharedPasses()
         self._arrays: dict[str, int] = {}  # the split in which a large array was first found
         self._serializing = threading.Lock()  # takes several times the memory of the graph
@@ -193,7 +192,7 @@ class SplitOpener:
         # `split_graph` adds random ops of its own, which do not define the order.
         definitions.check_order(job, packing.load_bare(graphs, split))
         graph, serial = export.split_graph(
-            graphs, job.num_splits, split, seed, epoch, self._relaxed
+            graphs, job.num_splits, split, seed, epoch, self._relaxed, job.shards_by_split
         )
         identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
         graph = _skip(graph, identity, skipped)
@@ -243,8 +242,7 @@ class SplitOpener:
             same = seed == job.seed and not context.varies
             definitions.check(job, split, definition if same else None)
             definitions.check_order(job, definition)
-            others = functools.partial(self._others.get, job, seed, epoch, context.varies)
-            own = selections.find(definition, job.num_splits, split, others)
+            own = selections.find(definition, job.num_splits, split, job.shards_by_split)
             determinism.force_determinism(definition)
             buffers.bound_shuffles(definition)
             size = definition.ByteSize()

@@ -40,8 +40,9 @@ def epochs_of(make: Make, epochs: int = 2) -> list[list[list[Any]]]:
     """Return the rows of all splits in each epoch, as workers read them."""
     datasets = [make(SPLITS, i) for i in range(SPLITS)]
     graphs = [serialize(dataset) for dataset in datasets]
-    ends = [selections.shards(graphs[i], SPLITS, i) for i in (0, SPLITS - 1)]
-    own = [selections.find(graph, SPLITS, i, lambda: ends) for i, graph in enumerate(graphs)]
+    ends = {i: graphs[i] for i in (0, SPLITS - 1)}
+    certain = selections.shards_by_split(ends, SPLITS)
+    own = [selections.find(graph, SPLITS, i, certain) for i, graph in enumerate(graphs)]
     return [
         [
             run(reseed(graph, 1, epoch, i, own[i]), datasets[i].element_spec)
@@ -282,16 +283,14 @@ ALIKE: dict[str, Make] = {
 def test_splits_shuffle_alike_with_a_warning_if_their_selection_is_not_known(name: str) -> None:
     (found,) = epochs_of(ALIKE[name], 1)
     assert len({tuple(split) for split in found}) == 1
-    graph = serialize(ALIKE[name](SPLITS, 1))
-    assert "dataset.shard(context.num_input_pipelines" in selections.warning(graph, SPLITS, 1)
-    assert not selections.warning(graph, 1, 0)
-    sharded = serialize(INDEPENDENT["shard"](SPLITS, 1))
-    assert not selections.warning(sharded, SPLITS, 1)
+    graphs = {i: serialize(ALIKE[name](SPLITS, i)) for i in (0, SPLITS - 1)}
+    certain = selections.shards_by_split(graphs, SPLITS)
+    warning = selections.warning(graphs[0], certain)
+    assert "dataset.shard(context.num_input_pipelines" in warning
+    assert not selections.warning(graphs[0], (True,))
 
 
-def test_other_splits_are_needed_only_for_a_shard_by_the_number_of_the_split() -> None:
-    def none() -> list[selections.Shards]:
-        raise AssertionError("another split was built")
-
-    for data in (rows().shuffle(9).shard(5, 1).shuffle(9), rows().filter(lambda x: x > 1)):
-        selections.find(serialize(data), 4, 1, none)
+def test_the_numbers_of_one_split_may_be_a_constant() -> None:
+    graphs = {i: serialize(rows().shard(SPLITS, 0)) for i in (0, SPLITS - 1)}
+    assert selections.shards_by_split({0: graphs[0]}, SPLITS) == ()
+    assert not any(selections.shards_by_split(graphs, SPLITS))
