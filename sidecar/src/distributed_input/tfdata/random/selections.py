@@ -345,7 +345,7 @@ class _Search:
     def _reorders(self, function: FunctionDef) -> bool:
         """Return whether a function may change the order of the rows of an element."""
         return any(
-            node.op == "RandomShuffle" or _is_dataset(node) or any(map(self._reorders, called))
+            node.op == "RandomShuffle" or "Dataset" in node.op or any(map(self._reorders, called))
             for node in function.node_def
             for called in [self._called(node)]
         )

@@ -144,8 +144,10 @@ AGREEING: dict[str, Make] = {
         )
     )(sampled()),
     "a table": lambda n, i: (
-        rows().shuffle(9).enumerate().filter(lambda k, _: table(i).lookup(k % n) == 1).map(second)
-    ),
+        lambda mine: (
+            rows().shuffle(9).enumerate().filter(lambda k, _: mine.lookup(k % n) == 1).map(second)
+        )
+    )(table(i)),
     "one split without the filter of others": lambda n, i: (
         rows().shuffle(9, seed=3).shard(n, i)
         if i == 2
