@@ -52,7 +52,7 @@ LATE: dict[str, tuple[type[Exception], str]] = {
     "broken:raises_late": (errors.DatasetFnError, r"(?s)the dataset failed: .*assert.*30"),
     "broken:raises_in_python": (
         errors.DatasetFnError,
-        r"(?s)the dataset failed: OSError: row 30 cannot be read\n"
+        r"(?s)the dataset failed: OSError: row 30 cannot be read \(row 30 of split \d\)\n"
         r'.*broken\.py", line \d+, in raises_in_python\n *raise OSError',
     ),
     "broken:differing": (

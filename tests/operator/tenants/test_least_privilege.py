@@ -210,11 +210,11 @@ def test_the_webhook_works_with_its_rights(account, operator, tenant, control_pl
     tenant.create(manifest("read", workers={"replicas": 0}))
     of_job = job("fit", 3, "read")
     of_job["spec"]["suspend"] = True
-    tenant.call("POST", OWNERS[JOB].path(tenant.namespace), of_job)
+    created = tenant.call("POST", OWNERS[JOB].path(tenant.namespace), of_job)
     (webhook,) = tenant.call("GET", f"{CONFIGURATIONS}/{own}-{NAME}")["webhooks"]
     trainer = pod("read")
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fit", "uid": "u"}
-    trainer["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fit", "controller": True}
+    trainer["metadata"]["ownerReferences"] = [{**owner, "uid": created["metadata"]["uid"]}]
     review = {"request": {"uid": "1", "namespace": tenant.namespace, "object": trainer}}
     server = WebhookServer(kubeconfig, own, tmp_path, *flags)
     try:
