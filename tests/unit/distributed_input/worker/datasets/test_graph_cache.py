@@ -6,12 +6,13 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
+from distributed_input.tfdata.random.selections import OwnOps
 from distributed_input.worker.datasets import graph_cache
 from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
 
 
 def graph() -> SplitGraph:
-    return SplitGraph(tf.compat.v1.GraphDef(), None, (), {})
+    return SplitGraph(tf.compat.v1.GraphDef(), None, (), OwnOps({}, frozenset()))
 
 
 @pytest.fixture(autouse=True)
