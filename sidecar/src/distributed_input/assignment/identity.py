@@ -78,8 +78,8 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
         fields.append(("spec.numSplits", position.num_splits, job.num_splits))
         _check_order(position, job)
     if position.HasField("mode"):
-        name_of = types_pb2.ProcessingMode.Name
-        names = name_of(position.mode).lower(), name_of(job.mode).lower()
+        known = {number: name.lower() for name, number in types_pb2.ProcessingMode.items()}
+        names = (known.get(mode, f"unknown ({mode})") for mode in (position.mode, job.mode))
         fields.append(("spec.processingMode", *names))
     for field, saved, now in fields:
         if saved != now:
