@@ -79,8 +79,8 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
         _check_order(position, job)
     if position.HasField("mode"):
         known = {number: name.lower() for name, number in types_pb2.ProcessingMode.items()}
-        names = (known.get(mode, f"unknown ({mode})") for mode in (position.mode, job.mode))
-        fields.append(("spec.processingMode", *names))
+        mode = known.get(position.mode, f"unknown ({position.mode})")
+        fields.append(("spec.processingMode", mode, known[job.mode]))
     for field, saved, now in fields:
         if saved != now:
             raise PositionError(
