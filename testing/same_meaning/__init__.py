@@ -30,7 +30,7 @@ It cannot see:
 - how well a pipeline is shuffled, beyond splits with equal permutations and random values that
   occur twice: a shuffle with a tenth of its buffer would pass;
 - what needs several processes or hosts: a crash of the worker's process by a signal, forked
-  children, folders that only one of them sees, and collective operations of several trainers;
+  children, folders that only one process sees, and collective operations of several trainers;
 - state of an earlier run, such as files that were replaced under their names: each case has an
   input, files and rows of its own.
 """

@@ -158,7 +158,7 @@ async def _reconcile_invalid(
         ApiError: a retry may succeed.
     """
     failed, wait = None, QUIET_SECONDS
-    # Its processes serve nobody after their certificates expire, so nothing may prevent this step.
+    # Workers refuse all connections after their certificates expire: renew them first.
     try:
         wait = await _renew_certificates(context, key)
     except ApiError as error:

@@ -75,7 +75,7 @@ def controller(manifest: Manifest) -> dict[str, Any] | None:
 def env(pod: Manifest, name: str) -> EnvValue | None:
     """Return a variable of the first container that has it, or None."""
     for container in pod["spec"].get("containers") or ():
-        # Of a repeated variable, Kubernetes uses the last value.
+        # Kubernetes uses the last value of a repeated variable.
         for one in reversed(container.get("env") or ()):
             if one["name"] == name and "valueFrom" in one:
                 return {"valueFrom": one["valueFrom"]}

@@ -55,7 +55,7 @@ def local_rank(env: Mapping[str, str]) -> LocalRank | None:
 
 
 def with_remedy(error: DistributedInputError, env: Mapping[str, str]) -> DistributedInputError:
-    """Return an error, with the remedy for ranks if it is a FencedError of one of them.
+    """Return an error, with the remedy for ranks if it is the FencedError of a rank.
 
     The advice in the message is for two readers in one program.
     """

@@ -38,7 +38,7 @@ class FoundDispatcher:
 
     @property
     def title(self) -> str:
-        """The input, and what tells it from inputs of other runs with the same name."""
+        """The input, and the run that has it: other runs may have an input of this name."""
         return f"{self.name or 'input'} ({self.place})" if self.place else self.name or "input"
 
 

@@ -56,7 +56,7 @@ def test_the_end_of_a_run_is_no_problem_of_its_token(
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """Two runs with an input `train`, and one of them with `eval`. Return the environment."""
+    """Start two runs with an input `train`; the second also has `eval`. Return the environment."""
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}
     with folders.create(None, env) as first, folders.create(None, env) as second:
         for run, names in ((first, ["train"]), (second, ["train", "eval"])):

@@ -200,7 +200,7 @@ def test_a_new_input_with_an_invalid_spec_keeps_the_default_encryption():
 
 
 def test_the_certificates_of_an_input_with_an_invalid_spec_are_renewed():
-    """Its processes run, and serve nobody after their certificates expire."""
+    """Its processes run, and refuse all connections after their certificates expire."""
     context, _ = new_context()
     stored = stored_input(1, encryption="all")
     context.store.put(stored)

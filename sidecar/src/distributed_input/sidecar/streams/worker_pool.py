@@ -268,7 +268,7 @@ class WorkerPool:
     def crash(self, job: types_pb2.Job, epoch: int, split: int) -> types_pb2.StalledSplit | None:
         """Return the last crash of a split that has ended several workers, and forget it.
 
-        A split that ended one of them may have been there by chance. Crashes of an earlier run do
+        A split that ended one worker may have been there by chance. Crashes of an earlier run do
         not count: the user may have replaced a file since.
         """
         key = job.first_run, dataset_name(job), epoch, split
