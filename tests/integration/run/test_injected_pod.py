@@ -66,12 +66,15 @@ def objects_of(inputs: dict[str, DistributedInput], cluster: Cluster) -> dict[An
 def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return two pods of an Indexed Job after injection."""
     spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
-    job = {"metadata": {"name": "fit"}, "spec": spec}
+    known = {"apiVersion": "batch/v1", "kind": "Job"}
+    job = {**known, "metadata": {"name": "fit"}, "spec": spec}
+    owner = {**known, "name": "fit", "uid": "fit", "controller": True}
     made = []
     for index in range(2):
         pod = {
             "metadata": {
                 "uid": f"pod-{index}",
+                "ownerReferences": [owner],
                 "labels": {names.INJECT_LABEL: "true"},
                 "annotations": {
                     names.INPUTS_ANNOTATION: ",".join(INPUTS),

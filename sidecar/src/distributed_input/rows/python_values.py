@@ -44,11 +44,13 @@ def to_array(leaf: Leaf, value: Any) -> _Array:
         raise SpecError(f"{leaf.label} is not an array of {leaf.dtype}: {error}") from error
     if natural.size and (natural.dtype.kind not in _kinds(leaf.dtype) or _mixes(natural, value)):
         raise SpecError(f"{leaf.label} is {_type_of(value)}, expected {leaf.dtype}")
+    if natural.dtype.kind in "fc" and isinstance(value, (list, tuple)) and int in _types(value):
+        natural = np.asarray(value, object)  # numpy has rounded its integers
     with np.errstate(over="ignore", invalid="ignore"):
         array: _Array = natural.astype(dtype)
         exact = np.asarray(_is_exact(natural, array))
     if not exact.all():
-        lost = reprlib.repr(natural[~exact].flat[0].item())
+        lost = reprlib.repr(natural[~exact].tolist()[0])
         raise SpecError(f"{leaf.label} is {lost}, which {leaf.dtype} cannot represent")
     return array
 
@@ -63,6 +65,10 @@ def _kinds(dtype: str) -> str:
 
 
 def _is_exact(natural: _Array, array: _Array) -> Any:
+    if natural.dtype == object:
+        pairs = zip(natural.flat, array.flat, strict=True)
+        found = [bool(_is_exact(np.asarray(before), np.asarray(after))) for before, after in pairs]
+        return np.reshape(found, natural.shape)
     if natural.dtype.kind not in "iu":  # a float that is rounded must not become infinite
         return np.isfinite(array) == np.isfinite(natural)
     if array.dtype.kind in "iu":

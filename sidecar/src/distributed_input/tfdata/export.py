@@ -130,7 +130,7 @@ def _export_function(
     elif len(parts) > 1:
         ends = {0: parts[0], len(parts) - 1: parts[-1]}
         job.shards_by_split.extend(selections.shards_by_split(ends, len(parts)))
-        if alike := selections.warning(parts[0], job.shards_by_split):
+        if alike := selections.warning(ends, job.shards_by_split):
             job.warnings.append(alike)
     if any(map(selections.has_random_order, parts)):
         job.order_version = identity.ORDER_VERSION

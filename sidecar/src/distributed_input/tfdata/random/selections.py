@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
-from distributed_input.tfdata.graph.random_ops import has_seed_attrs, seed_inputs
+from distributed_input.tfdata.graph.random_ops import has_seed_attrs, input_seeds, seed_inputs
 from distributed_input.tfdata.random.alignment import aligned
 
 _MAPS = frozenset(
@@ -107,14 +107,15 @@ def has_random_order(graph_def: GraphDef) -> bool:
     )
 
 
-def warning(graph_def: GraphDef, certain: Sequence[bool]) -> str:
+def warning(graphs: Mapping[int, GraphDef], certain: Sequence[bool]) -> str:
     """Return a warning if a shuffle of a function's dataset is the same in all splits, or "".
 
     Args:
-      graph_def: the graph of one of several splits.
+      graphs: the graphs of some splits.
       certain: the result of `shards_by_split`.
     """
-    if any(certain) or not any(node.op.startswith("Shuffle") for node in graph_def.node):
+    alike, *others = map(_shuffle_seeds, graphs.values())
+    if any(certain) or not any(all(one in other for other in others) for one in alike):
         return ""
     return (
         "shuffle has the same order in all splits, because it is not known which op selects the"
@@ -122,6 +123,12 @@ def warning(graph_def: GraphDef, certain: Sequence[bool]) -> str:
         " context.input_pipeline_id), for example from the list of files: what follows it is"
         " shuffled in each split on its own"
     )
+
+
+def _shuffle_seeds(graph_def: GraphDef) -> list[object]:
+    nodes = node_defs.by_name(graph_def.node)
+    shuffles = [node for node in graph_def.node if node.op.startswith("Shuffle")]
+    return [input_seeds(nodes, one) if seed_inputs(one.op) else None for one in shuffles]
 
 
 def _shards(graph_def: GraphDef) -> Iterator[tuple[str, dict[str, NodeDef], NodeDef]]:

@@ -35,11 +35,13 @@ class SplitDefinitions(NamedTuple):
         fingerprints: of all splits, or one if they differ only in `dataset.shard`.
         repeated: all splits have the same graph, and there are several.
         shards_by_split: see `selections.shards_by_split`.
+        warning: see `selections.warning`.
     """
 
     fingerprints: list[int]
     repeated: bool
     shards_by_split: Shards = ()
+    warning: str = ""
 
 
 def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions:
@@ -53,13 +55,14 @@ def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions
         return SplitDefinitions([fingerprint(graph_of(0))], repeated=False)
     samples = {split: graph_of(split) for split in sorted({0, splits // 2, splits - 1})}
     shards = selections.shards_by_split(samples, splits)
+    warning = selections.warning(samples, shards)
     common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
     if len(common) == 1:
         first, *others = map(fingerprint, samples.values())
         repeated = all(other == first for other in others)
-        return SplitDefinitions(list(common), repeated, shards)
+        return SplitDefinitions(list(common), repeated, shards, warning)
     found = [fingerprint(samples.get(i) or graph_of(i)) for i in range(splits)]
-    return SplitDefinitions(found, False, shards)
+    return SplitDefinitions(found, False, shards, warning)
 
 
 def graph_of(job: types_pb2.Job, split: int, seed: int | None = None, epoch: int = 0) -> GraphDef:

@@ -81,8 +81,8 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     if defined.repeated and not graph.python_ops:  # Python code is not in the graph
         name = f"entry point {draft.entry_point.target}"
         job.warnings.append(export.repeated_rows_warning(name, job.num_splits))
-    elif job.num_splits > 1 and (alike := selections.warning(first, defined.shards_by_split)):
-        job.warnings.append(alike)
+    elif defined.warning:
+        job.warnings.append(defined.warning)
     job.shards_by_split.extend(defined.shards_by_split)
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)

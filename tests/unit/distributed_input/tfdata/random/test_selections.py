@@ -287,9 +287,18 @@ def test_splits_shuffle_alike_with_a_warning_if_their_selection_is_not_known(nam
     assert len({tuple(split) for split in found}) == 1
     graphs = {i: serialize(ALIKE[name](SPLITS, i)) for i in (0, SPLITS - 1)}
     certain = selections.shards_by_split(graphs, SPLITS)
-    warning = selections.warning(graphs[0], certain)
+    warning = selections.warning(graphs, certain)
     assert "dataset.shard(context.num_input_pipelines" in warning
-    assert not selections.warning(graphs[0], (True,))
+    assert not selections.warning(graphs, (True,))
+
+
+def test_shuffles_whose_seeds_depend_on_the_split_need_no_warning() -> None:
+    def other(i: int, *, also: bool) -> Data:
+        return Data.zip((rows().shuffle(9, seed=i), rows().shuffle(9, seed=i if also else 7)))
+
+    for also in (True, False):
+        graphs = {i: serialize(other(i, also=also)) for i in (0, SPLITS - 1)}
+        assert bool(selections.warning(graphs, ())) is not also
 
 
 def test_the_numbers_of_one_split_may_be_a_constant() -> None:
