@@ -62,11 +62,12 @@ class FakeNodes:
     ) -> None:
         """Add one node. `capacity` extends 32 CPUs, 256 GiB and 110 pods, with accelerators say."""
         resources = {"cpu": "32", "memory": "256Gi", "pods": "110", **(capacity or {})}
+        usual = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
         node = {
             "metadata": {
                 "name": name,
                 "annotations": {_FAKE_ANNOTATION: "fake"},
-                "labels": {"kubernetes.io/hostname": name, **(labels or {})},
+                "labels": {**usual, **(labels or {})},
             },
             "spec": {"taints": taints or []},
             "status": {"allocatable": resources, "capacity": resources},

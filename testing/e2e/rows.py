@@ -13,8 +13,10 @@ def dataset_fn(context, rows, seconds, slow=(0, 0)):
     if slow[0] <= context.epoch < slow[1]:
         seconds *= 4
 
+    numbers = range(context.input_pipeline_id, rows, context.num_input_pipelines)
+
     def read():
-        for row in range(context.input_pipeline_id, rows, context.num_input_pipelines):
+        for row in numbers:
             with _core:
                 time.sleep(seconds)
             yield np.int64(row)
@@ -22,5 +24,8 @@ def dataset_fn(context, rows, seconds, slow=(0, 0)):
     class Rows:
         def __iter__(self):
             return read()
+
+        def __len__(self):
+            return len(numbers)
 
     return Rows()
