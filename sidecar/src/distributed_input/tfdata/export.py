@@ -129,7 +129,8 @@ def _export_function(
         job.warnings.append(repeated_rows_warning("dataset_fn", len(parts)))
     elif len(parts) > 1:
         ends = {0: parts[0], len(parts) - 1: parts[-1]}
-        job.shards_by_split.extend(selections.shards_by_split(ends, len(parts)))
+        names = [selections.file_names(part) for part in parts]
+        job.shards_by_split.extend(selections.shards_by_split(ends, len(parts), names))
         if alike := selections.warning(ends, job.shards_by_split):
             job.warnings.append(alike)
     if any(map(selections.has_random_order, parts)):

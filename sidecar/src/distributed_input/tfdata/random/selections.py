@@ -4,10 +4,10 @@ Splits must agree on the order of what they select from. Otherwise `shuffle` bef
 repeat some rows and drop others. So all splits share the seeds of an op, unless it is known that
 nothing behind it selects the rows of the split.
 
-One selection is known: `dataset.shard(n, i)`, with the number of splits and the number of the
-split. What follows it has rows of this split alone. Other ways to select, such as a filter or a
-list of files that Python has cut, are not looked for: their shuffles are alike in all splits, and
-`warning` says so.
+Two selections are known: `dataset.shard(n, i)`, with the number of splits and the number of the
+split, and sources whose names of files are in no other split, as Python's `files[i::n]` has. What
+follows has rows of this split alone. Other ways to select, such as a filter, are not looked for:
+their shuffles are alike in all splits, and `warning` says so.
 
 Random values in functions of maps do not change the order. They belong to the split also if no
 shard comes before them, if nothing behind them may drop rows.
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
@@ -45,10 +46,12 @@ _FLATTENS = frozenset(
     " ParallelInterleaveDatasetV3 ParallelInterleaveDatasetV4"
     " LegacyParallelInterleaveDatasetV2".split()
 )
-_VARIANT = tf.variant.as_datatype_enum
+_VARIANT, _STRING = tf.variant.as_datatype_enum, tf.string.as_datatype_enum
 
 Shards = tuple[bool, ...]
-"""For each shard op of a graph, whether it selects by the number of the split."""
+"""For each shard op of a graph, and then for each source, whether it selects rows of the split."""
+FileNames = tuple[tuple[frozenset[bytes], ...], ...]
+"""For each source of a graph, the strings of each of its inputs."""
 
 
 class OwnOps(NamedTuple):
@@ -63,16 +66,45 @@ class OwnOps(NamedTuple):
     functions: frozenset[str]
 
 
-def shards_by_split(graphs: Mapping[int, GraphDef], num_splits: int) -> Shards:
-    """Return which shard ops select by the number of the split.
+def shards_by_split(
+    graphs: Mapping[int, GraphDef], num_splits: int, names: Sequence[FileNames] = ()
+) -> Shards:
+    """Return which shard ops and sources select the rows of a split.
 
     Args:
       graphs: the canonical graphs of some splits: at least two, because a constant may be equal to
         the number of one split by chance.
       num_splits: the number of splits.
+      names: `file_names` of all splits; empty: no source selects.
     """
     found = {_selecting(graph_def, num_splits, split) for split, graph_def in graphs.items()}
-    return found.pop() if len(found) == 1 and len(graphs) > 1 else ()
+    shards = found.pop() if len(found) == 1 and len(graphs) > 1 else ()
+    sources = _disjoint(names)
+    certain = (*shards, *sources) if any(sources) else shards
+    return certain if any(certain) else ()
+
+
+def file_names(graph_def: GraphDef) -> FileNames:
+    """Return the constant lists of strings from which a split's graph reads."""
+    lists = {
+        node.name: tensor.SerializeToString()
+        for node in graph_def.node
+        if node.op == "Const"
+        for tensor in [node.attr["value"].tensor]
+        if tensor.dtype == _STRING and tensor.tensor_shape.dim
+    }
+    strings = {
+        name: frozenset(np.ravel(tf.io.parse_tensor(value, tf.string).numpy()).tolist())
+        for name, value in lists.items()
+    }
+    return tuple(
+        tuple(
+            strings[name]
+            for name in map(node_defs.source_of, node_defs.data_inputs(source))
+            if name in strings
+        )
+        for source in _sources(graph_def)
+    )
 
 
 def find(graph_def: GraphDef, num_splits: int, split: int, certain: Sequence[bool]) -> OwnOps:
@@ -84,10 +116,14 @@ def find(graph_def: GraphDef, num_splits: int, split: int, certain: Sequence[boo
       split: the index of the split.
       certain: the result of `shards_by_split`.
     """
+    shards = [(scope, node.name) for scope, _, node in _shards(graph_def)]
+    sources = [("", node.name) for node in _sources(graph_def)]
+    known, others = certain[: len(shards)], certain[len(shards) :]
     selecting: set[tuple[str, str]] = set()
-    if any(certain) and _selecting(graph_def, num_splits, split) == tuple(certain):
-        places = [(scope, node.name) for scope, _, node in _shards(graph_def)]
-        selecting = {place for place, is_own in zip(places, certain, strict=True) if is_own}
+    if any(known) and _selecting(graph_def, num_splits, split) == tuple(known):
+        selecting |= {place for place, is_own in zip(shards, known, strict=True) if is_own}
+    if len(others) == len(sources):
+        selecting |= {place for place, is_own in zip(sources, others, strict=True) if is_own}
     search = _Search(graph_def, selecting)
     search.dataset_scope("", graph_def.node, node_defs.retval(graph_def).input[0], {})
     own = {scope: frozenset(names) for scope, names in search.own.items() if names}
@@ -139,6 +175,29 @@ def _shards(graph_def: GraphDef) -> Iterator[tuple[str, dict[str, NodeDef], Node
         for node in scope_nodes:
             if node.op == "ShardDataset":
                 yield scope, nodes, node
+
+
+def _sources(graph_def: GraphDef) -> list[NodeDef]:
+    """Return the datasets of a graph that have no dataset as their input."""
+    datasets = {node.name for node in graph_def.node if _is_dataset(node)}
+    return [
+        node
+        for node in graph_def.node
+        if node.name in datasets
+        and not datasets & set(map(node_defs.source_of, node_defs.data_inputs(node)))
+    ]
+
+
+def _disjoint(names: Sequence[FileNames]) -> Shards:
+    """Return for each source whether each of its files is in one split only."""
+    if len({tuple(map(len, of_split)) for of_split in names}) != 1:
+        return ()
+    by_source = zip(*names, strict=True)
+    return tuple(any(map(_are_disjoint, zip(*one, strict=True))) for one in by_source)
+
+
+def _are_disjoint(lists: Sequence[frozenset[bytes]]) -> bool:
+    return sum(map(len, lists)) == len(frozenset().union(*lists)) > 0
 
 
 def _selecting(graph_def: GraphDef, num_splits: int, split: int) -> Shards:

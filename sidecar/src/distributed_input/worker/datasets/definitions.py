@@ -55,14 +55,18 @@ def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions
         return SplitDefinitions([fingerprint(graph_of(0))], repeated=False)
     samples = {split: graph_of(split) for split in sorted({0, splits // 2, splits - 1})}
     shards = selections.shards_by_split(samples, splits)
-    warning = selections.warning(samples, shards)
     common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
     if len(common) == 1:
         first, *others = map(fingerprint, samples.values())
         repeated = all(other == first for other in others)
-        return SplitDefinitions(list(common), repeated, shards, warning)
-    found = [fingerprint(samples.get(i) or graph_of(i)) for i in range(splits)]
-    return SplitDefinitions(found, False, shards, warning)
+        return SplitDefinitions(list(common), repeated, shards, selections.warning(samples, shards))
+    found, names = [], []
+    for split in range(splits):
+        graph = samples.get(split) or graph_of(split)
+        found.append(fingerprint(graph))
+        names.append(selections.file_names(graph))
+    shards = selections.shards_by_split(samples, splits, names)
+    return SplitDefinitions(found, False, shards, selections.warning(samples, shards))
 
 
 def graph_of(job: types_pb2.Job, split: int, seed: int | None = None, epoch: int = 0) -> GraphDef:

@@ -41,7 +41,8 @@ def epochs_of(make: Make, epochs: int = 2) -> list[list[list[Any]]]:
     datasets = [make(SPLITS, i) for i in range(SPLITS)]
     graphs = [serialize(dataset) for dataset in datasets]
     ends = {i: graphs[i] for i in (0, SPLITS - 1)}
-    certain = selections.shards_by_split(ends, SPLITS)
+    names = [selections.file_names(graph) for graph in graphs]
+    certain = selections.shards_by_split(ends, SPLITS, names)
     own = [selections.find(graph, SPLITS, i, certain) for i, graph in enumerate(graphs)]
     return [
         [
@@ -55,6 +56,14 @@ def epochs_of(make: Make, epochs: int = 2) -> list[list[list[Any]]]:
 def read_by_number(n: int, i: int, numbers: Data) -> Data:
     """Return elements whose number has this remainder, by a filter of all elements."""
     return numbers.enumerate().filter(lambda k, _: k % n == i).map(lambda _, x: x)
+
+
+def names_of(numbers: Any) -> list[str]:
+    return [f"/data/{number:02}.txt" for number in numbers]
+
+
+def number_of(name: tf.Tensor) -> tf.Tensor:
+    return tf.strings.to_number(tf.strings.substr(name, 6, 2), tf.int64)
 
 
 def sampled() -> Data:
@@ -157,6 +166,21 @@ AGREEING: dict[str, Make] = {
     "a part, and a filter": lambda n, i: read_by_number(
         n, i, Data.range(ROWS * n).shard(n, 1).map(lambda x: x // n).shuffle(9)
     ),
+    "files in all splits": lambda n, i: read_by_number(
+        n, i, Data.from_tensor_slices(names_of(range(ROWS))).shuffle(9).map(number_of)
+    ),
+    "files in two splits": lambda n, i: (
+        Data.from_tensor_slices(names_of(range(i // 2, ROWS, 2)))
+        .shuffle(9)
+        .shard(2, i % 2)
+        .map(number_of)
+    ),
+    "numbers of the split": lambda n, i: (
+        Data.zip((sampled().enumerate(), Data.from_tensor_slices([i]).repeat()))
+        .shuffle(9)
+        .filter(lambda row, j: row[0] % n == tf.cast(j, tf.int64))
+        .map(lambda row, _: row[1])
+    ),
     "interleave of shuffled files": lambda n, i: (
         rows()
         .batch(6)
@@ -206,6 +230,16 @@ INDEPENDENT: dict[str, Make] = {
         .interleave(
             lambda x: Data.from_tensor_slices(x).shard(n, i).shuffle(9).map(lambda y: y // n)
         )
+    ),
+    "files that Python slices": lambda n, i: (
+        Data.from_tensor_slices(names_of(range(ROWS))[i::n])
+        .shuffle(9)
+        .map(lambda name: number_of(name) // n)
+    ),
+    "files and labels that Python slices": lambda n, i: (
+        Data.from_tensor_slices({"a": [7] * (ROWS // n), "b": names_of(range(ROWS))[i::n]})
+        .interleave(lambda row: Data.from_tensors(number_of(row["b"]) // n).repeat(2))
+        .shuffle(9)
     ),
     "sampled": lambda n, i: Data.sample_from_datasets(
         [rows().shard(n, i).map(lambda x: x * 0), rows().shard(n, i).map(lambda x: x * 0 + 1)],
