@@ -33,8 +33,13 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
         split=split,
         row=producer.window.head,
         seconds=now - producer.running_since,
-        at=_place(sys._current_frames().get(thread)),  # noqa: SLF001 - documented
+        at=place_of(thread),
     )
+
+
+def place_of(thread: int) -> str:
+    """Return what a thread runs now, as text for people."""
+    return _place(sys._current_frames().get(thread))  # noqa: SLF001 - documented
 
 
 def _place(frame: FrameType | None) -> str:
