@@ -22,7 +22,7 @@ from distributed_input.rows.blocks import RowBlock, encoded_pieces
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.dataset_failures import DatasetFailures
-from distributed_input.worker.datasets.describe import describe
+from distributed_input.worker.datasets.describe import describe, import_module
 from distributed_input.worker.datasets.describe_cache import DescribeCache
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.datasets.watched_describe import WatchedDescribe
@@ -72,7 +72,7 @@ class WorkerService:
         self.streams = OpenStreams(max_streams)
         self._buffer_bytes = buffer_bytes()
         describing = functools.partial(describe, relaxed=relaxed, room=self._buffer_bytes)
-        self._describe = WatchedDescribe(describing)
+        self._describe = WatchedDescribe(import_module, describing)
         self._jobs = DescribeCache(self._describe)
         self._pool = ComputePool(parallelism)
         self._states = SplitStates(state_files)

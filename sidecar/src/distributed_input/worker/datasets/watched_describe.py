@@ -10,7 +10,6 @@ from typing import NamedTuple
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import STALL_SECONDS, STEPS, dataset_name
 from distributed_input.worker.crash_notes import DESCRIPTION, Computed, Note
-from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.streams.stalls import place_of
 
 
@@ -25,16 +24,18 @@ class WatchedDescribe:
     """Describes datasets, one at a time.
 
     Args:
+        load: imports the module of a draft.
         describe: completes the draft of a job.
         clock: returns a time in seconds.
     """
 
     def __init__(
         self,
+        load: Callable[[types_pb2.Job], None],
         describe: Callable[[types_pb2.Job], types_pb2.Job],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._describe, self._clock = describe, clock
+        self._load, self._describe, self._clock = load, describe, clock
         self._running: _Running | None = None
 
     def __call__(self, draft: types_pb2.Job, consumer: str) -> types_pb2.Job:
@@ -46,18 +47,18 @@ class WatchedDescribe:
         """
         name, began, thread = dataset_name(draft), self._clock(), threading.get_ident()
         with Note(Computed(name, 0, DESCRIPTION, consumer)) as note:
+
+            def begin(step: int) -> None:
+                self._running = _Running(name, step, began, thread)
+                note.begin(step)
+
             try:
-                for step, action in enumerate((self._import, self._describe)):
-                    self._running = _Running(name, step, began, thread)
-                    note.begin(step)
-                    job = action(draft)
-                return job
+                begin(0)
+                self._load(draft)
+                begin(1)
+                return self._describe(draft)
             finally:
                 self._running = None
-
-    def _import(self, draft: types_pb2.Job) -> types_pb2.Job:
-        entry_points.load(draft.entry_point)
-        return draft
 
     def stalled(self) -> list[types_pb2.StalledSplit]:
         """Return the description that takes longer than STALL_SECONDS, if there is one."""

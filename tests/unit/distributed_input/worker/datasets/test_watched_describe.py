@@ -11,6 +11,7 @@ import pytest
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import STALL_SECONDS, STEPS
 from distributed_input.worker import crash_notes
+from distributed_input.worker.datasets.describe import import_module
 from distributed_input.worker.datasets.watched_describe import WatchedDescribe
 
 _HANGS = """
@@ -38,7 +39,7 @@ def test_an_import_that_hangs_is_reported_with_its_line(
     (tmp_path / "module_that_hangs.py").write_text(_HANGS)
     monkeypatch.setattr(sys, "path", [*sys.path])
     now, hangs = [0.0], list[threading.Event]()
-    describe = WatchedDescribe(lambda job: job, lambda: now[0])
+    describe = WatchedDescribe(import_module, lambda job: job, lambda: now[0])
     thread = threading.Thread(target=describe, args=(draft("module_that_hangs", tmp_path), "me"))
     thread.hangs = hangs
     thread.start()
@@ -72,4 +73,4 @@ def test_the_note_of_a_crash_has_the_consumer_and_the_step(
         return job
 
     expected = draft("module_with_rows", tmp_path)
-    assert WatchedDescribe(describe)(expected, "me") == expected
+    assert WatchedDescribe(import_module, describe)(expected, "me") == expected
