@@ -145,6 +145,7 @@ def _install_seams() -> None:
 
     heap.memory_limit = lambda root=None: None  # an execution must not depend on the machine
     service.describe = dataset.describe
+    service.import_module = lambda draft: None
     save_schedule.MIN_REPLAY_SECONDS = _MIN_REPLAY_SECONDS
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -98,6 +99,9 @@ Pods run `dispatcher`, `worker` and `sidecar`. On one machine, `run` starts them
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; return its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name may be none in the locale's encoding
+            stream.reconfigure(errors="backslashreplace")
     arguments = list(sys.argv[1:] if argv is None else argv)
     _check_command(arguments[:1])
     # Parse only the subcommand. Its own parser handles the rest.

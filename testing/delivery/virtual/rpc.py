@@ -83,12 +83,7 @@ class SimChannel:
             call.end(grpc.StatusCode.CANCELLED, "Channel closed!", tell=True)
 
     def unary_unary(self, path: str, **codecs: Any) -> Callable[..., Any]:
-        serialize = codecs["request_serializer"]
-
-        def call(request: Any, timeout: float | None = None) -> Any:
-            return ClientCall(self, path, codecs, serialize(request), timeout).result()
-
-        return call
+        return _Unary(self, path, codecs)
 
     def stream_unary(self, path: str, **codecs: Any) -> Callable[..., Any]:
         serialize = codecs["request_serializer"]
@@ -116,6 +111,21 @@ class SimChannel:
             return made
 
         return call
+
+
+class _Unary:
+    """A method with one request and one response."""
+
+    def __init__(self, channel: SimChannel, path: str, codecs: Any) -> None:
+        self._channel, self._path, self._codecs = channel, path, codecs
+
+    def __call__(self, request: Any, timeout: float | None = None) -> Any:
+        return self.future(request, timeout).result()
+
+    def future(self, request: Any, timeout: float | None = None) -> ClientCall:
+        """Begin a call."""
+        data = self._codecs["request_serializer"](request)
+        return ClientCall(self._channel, self._path, self._codecs, data, timeout)
 
 
 class ClientCall(grpc.Call):
@@ -216,8 +226,8 @@ class ClientCall(grpc.Call):
         self.end(grpc.StatusCode.CANCELLED, "Locally cancelled by application!", tell=True)
         return True
 
-    def result(self) -> Any:
-        """Return the one response."""
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the one response. The call has a timeout of its own, so waits need none."""
         for response in self:
             while self._status is None:
                 wait_for(self._waiters, None, f"call {self._path}")

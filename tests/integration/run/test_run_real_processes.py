@@ -185,6 +185,43 @@ def test_the_report_counts_all_rows_after_the_sidecar_crashed_twice(
     assert (train["rows"], train["batches"], train["epochs"]) == (20000, 2500, 1)
 
 
+CRASHES = {
+    "row": (
+        "import os, signal, threading\n"
+        "def dataset_fn(context):\n"
+        "    for i in range(context.input_pipeline_id, 64, context.num_input_pipelines):\n"
+        "        if i == 13:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "            threading.Event().wait()\n"
+        "        yield i\n",
+        3,
+        r"row 1 of split 5 of dataset numbers_of:dataset_fn ended a worker in epoch 0: SIGKILL.* "
+        r"It has ended [3-5] workers\. Raise spec.workers.resources.limits.memory",
+    ),
+    "import": (
+        "import ctypes\ndef dataset_fn(context):\n    yield 1\nctypes.string_at(0)\n",
+        2,
+        r"importing the module of dataset numbers_of:dataset_fn ended a worker: Segmentation "
+        r"fault, in <module> \(.*/numbers_of.py:4\)\. It has ended 2 workers",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", CRASHES)
+def test_what_ends_workers_again_and_again_is_an_error_that_names_it(
+    start: Start, tmp_path: Path, where: str
+) -> None:
+    pytest.importorskip("tensorflow")
+    code, workers, error = CRASHES[where]
+    (tmp_path / "numbers_of.py").write_text(code)
+    file = REAL_INPUT.replace("spec:", "spec:\n  numSplits: 8")
+    run = start([sys.executable, "-c", SMALL_TRAINER], file=file, program=WITH_REAL_PARTS)
+    for _ in range(workers):
+        run.err.wait_for("worker-. was killed by SIG")
+    run.err.wait_for(error)
+    assert run.wait() == 1
+
+
 SMALL_TRAINER = """
 import distributed_input as di
 

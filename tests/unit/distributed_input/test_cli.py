@@ -84,6 +84,16 @@ def test_commands_with_their_own_signals_get_ctrl_c(
         cli.main([name])
 
 
+def test_a_name_that_the_locale_cannot_encode_is_printed_with_escapes() -> None:
+    code = "from distributed_input.cli import main; main(['--version']); print('gr\\xf6\\udce9')"
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for locale in (ascii_only, {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8:strict"}):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, env={**os.environ, **locale}
+        )
+        assert done.stdout.endswith(b"\\udce9\n"), done.stderr
+
+
 @pytest.mark.parametrize("flush", ["True", "False"])
 def test_an_output_that_nobody_reads_is_status_141(flush: str) -> None:
     """Without `flush`, the text is still in Python's buffer when the command returns."""

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from distributed_input.api.config import DatasetConfig, DeliveryConfig, InputConfig
-from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.errors import ConfigError, DatasetFnError, UnavailableError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.share import share_of
 from distributed_input.runtime.credentials import Credentials
@@ -73,18 +73,36 @@ class TimedOut(grpc.RpcError):
 grpc.Call.register(TimedOut)
 
 
+class SilentCall:
+    """A call that times out, and its own future."""
+
+    def __init__(self, clock: VirtualTime) -> None:
+        self._clock = clock
+
+    def __call__(self, request: Any, timeout: float) -> Any:
+        self._clock.sleep(timeout)
+        raise TimedOut
+
+    def future(self, request: Any, timeout: float) -> SilentCall:
+        self._ends = self._clock.now + timeout
+        return self
+
+    def result(self, timeout: float) -> Any:
+        self._clock.sleep(min(timeout, self._ends - self._clock.now))
+        raise grpc.FutureTimeoutError if self._clock.now < self._ends else TimedOut
+
+    def cancel(self) -> None:
+        """Do nothing: it has ended."""
+
+
 class SilentStub:
     """A server whose calls all time out."""
 
     def __init__(self, clock: VirtualTime) -> None:
         self._clock = clock
 
-    def __getattr__(self, name: str) -> Any:
-        def call(request: Any, timeout: float) -> Any:
-            self._clock.sleep(timeout)
-            raise TimedOut
-
-        return call
+    def __getattr__(self, name: str) -> SilentCall:
+        return SilentCall(self._clock)
 
 
 def test_a_dataset_that_no_worker_describes(tmp_path: Path, clock: VirtualTime) -> None:
@@ -107,6 +125,32 @@ def test_a_worker_that_describes_for_ever(
     with pytest.raises(UnavailableError, match=r"for 600 s .*a worker: DEADLINE_EXCEEDED"):
         job.open_job(types_pb2.Job(), b"")
     assert TIMEOUT <= clock.now - began < TIMEOUT + 2
+    job.slots.close()
+
+
+def test_a_trainer_is_told_what_takes_a_description_long(
+    tmp_path: Path, clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, told = job_of(tmp_path, DatasetConfig("any:where")), list[str]()
+    slow = "importing the module of dataset any:where has taken 12 s, in f (any.py:3)"
+    monkeypatch.setattr(WorkerPool, "any_stub", lambda _: SilentStub(clock))
+    monkeypatch.setattr(WorkerPool, "slow_description", lambda _, name: slow * ("any" in name))
+    with pytest.raises(UnavailableError, match=r"for 600 s .*: importing .*\(any\.py:3\)$"):
+        job.open_job(types_pb2.Job(), b"", told.append)
+    assert set(told) == {f"the description of the dataset: {slow}"}
+    job.slots.close()
+
+
+def test_a_description_that_has_ended_workers_is_an_error_at_once(
+    tmp_path: Path, clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, began = job_of(tmp_path, DatasetConfig("any:where")), clock.now
+    monkeypatch.setattr(WorkerPool, "any_stub", lambda _: SilentStub(clock))
+    crash = lambda _, draft, who: f"{draft.entry_point.target} of {who}"  # noqa: E731
+    monkeypatch.setattr(WorkerPool, "description_crash", crash)
+    with pytest.raises(DatasetFnError, match=f"any:where of {job.link.incarnation}"):
+        job.open_job(types_pb2.Job(), b"")
+    assert clock.now == began
     job.slots.close()
 
 

@@ -92,6 +92,11 @@ def from_kind(kind: str, message: str) -> DistributedInputError:
     return _KINDS.get(kind, TerminalError)(message)
 
 
+def as_utf8(text: str) -> str:
+    """Return a text that messages can have: escape lone surrogates, as in names of files."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def short(function: Callable[P, T]) -> Callable[P, T]:
     """Return the function with errors, and Ctrl-C, that have no frames below it.
 

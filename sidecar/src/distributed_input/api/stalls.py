@@ -12,6 +12,10 @@ FULL_QUEUES = "splits are larger than the sidecar's queues"
 """First words of what limits the workers that a consumer can use, while queues are full."""
 MAX_STALLED = 16
 """Maximum number of splits that a worker reports, the longest first."""
+STEPS = ("importing the module of", "describing")
+"""Steps of the description of a dataset."""
+KILLED = "SIGKILL, which the kernel sends if memory is short, or os._exit"
+"""The crash of a worker that ended without a note about the cause. It may come from outside."""
 MAX_FAILURE_TEXT = 512
 """Maximum length of the error of a dataset that a worker reports."""
 
@@ -22,18 +26,45 @@ def dataset_name(job: types_pb2.Job) -> str:
 
 
 def stall_text(stalled: types_pb2.StalledSplit) -> str:
-    """Return one line about a split whose next rows take long, or that has ended a worker."""
-    if stalled.crash:
+    """Return one line about what takes long or has ended a worker: a split, or a description."""
+    dataset, split, epoch = stalled.dataset, stalled.split, stalled.epoch
+    if stalled.crash and stalled.step:
+        text = f"{stalled.step} dataset {dataset} ended a worker: {stalled.crash}"
+    elif stalled.crash:
         text = (
-            f"row {stalled.row} of split {stalled.split} of dataset {stalled.dataset} ended a "
-            f"worker in epoch {stalled.epoch}: {stalled.crash}"
+            f"{_rows(stalled)} of split {split} of dataset {dataset} ended a worker in epoch "
+            f"{epoch}: {stalled.crash}"
         )
-        return f"{text}, {stalled.at}" if stalled.at else text
-    text = (
-        f"split {stalled.split} of dataset {stalled.dataset} has computed row {stalled.row} of "
-        f"epoch {stalled.epoch} for {stalled.seconds:.0f} s"
-    )
+    elif stalled.step:
+        text = f"{stalled.step} dataset {dataset} has taken {stalled.seconds:.0f} s"
+    else:
+        text = (
+            f"split {split} of dataset {dataset} has computed row {stalled.row} of epoch {epoch} "
+            f"for {stalled.seconds:.0f} s"
+        )
     return f"{text}, {stalled.at}" if stalled.at else text
+
+
+def crash_text(crash: types_pb2.StalledSplit, workers: int) -> str:
+    """Return the error for what has ended several workers.
+
+    Args:
+        crash: the last report.
+        workers: number of workers that it has ended.
+    """
+    rest = ", or skip the row" if not crash.step else ""
+    remedy = (
+        "Raise spec.workers.resources.limits.memory, or make what it holds smaller"
+        if crash.crash == KILLED
+        else "Fix what this line calls"
+    )
+    return f"{stall_text(crash)}. It has ended {workers} workers. {remedy}{rest}"
+
+
+def _rows(crash: types_pb2.StalledSplit) -> str:
+    if crash.rows > 1:
+        return f"one of the rows {crash.row} to {crash.row + crash.rows - 1}"
+    return f"row {crash.row}"
 
 
 def failure_text(failure: types_pb2.DatasetFailure) -> str:

@@ -81,6 +81,7 @@ class SidecarSession:
         self._has_connected = False
         self._is_joined = False  # a sidecar has answered `_open_request`
         self._is_slow = False  # the first batch takes long
+        self._opening_since: float | None = None  # if the job is being opened now
         self._opened_channel: Channel | None = None  # the channel on which the job is open
         self._logged: set[str] = set()  # warnings
         self._warned_generation = 0  # the newest epoch whose rows differed
@@ -189,13 +190,14 @@ class SidecarSession:
             request.dataset_file = f"{DATASET_PREFIX}{uuid.uuid4().hex}"
             self.channel.write_file(request.dataset_file, self._dataset)
         self.channel.send(open=request)
-        deadline = self.answer_deadline()
-        while True:
-            message = self._answer(deadline)
-            if message.WhichOneof("message") == "opened":
-                self.opened, self._is_joined = message.opened, True
-                self._log_warnings(message.opened.job)
-                return
+        deadline, self._opening_since = self.answer_deadline(), time.monotonic()
+        try:
+            while (message := self._answer(deadline)).WhichOneof("message") != "opened":
+                pass  # of what the connection read before
+        finally:
+            self._opening_since = None
+        self.opened, self._is_joined = message.opened, True
+        self._log_warnings(message.opened.job)
 
     def _log_warnings(self, job: types_pb2.Job) -> None:
         """Log the warnings about an entry point. The export prints those of a dataset."""
@@ -327,6 +329,8 @@ class SidecarSession:
     def _log_slow_start(self, message: trainer_pb2.FromSidecar) -> None:
         """Log what the first batch waits for, once."""
         waits = self.meter.seconds_before_first
+        if self._opening_since is not None:
+            waits = time.monotonic() - self._opening_since
         if message.HasField("waiting") and waits > _SLOW_START_SECONDS and not self._is_slow:
             self._is_slow = True
             _log.warning(

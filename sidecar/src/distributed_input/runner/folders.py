@@ -111,7 +111,7 @@ def _create_run(stack: contextlib.ExitStack, run: str, base: Path, shared_base: 
     states = base / "states" if _is_private(base) else None
     folders = RunFolders(run, path, shared, states)
     folders.logs.mkdir(mode=0o700)
-    description = {"pid": os.getpid(), "folder": os.getcwd()}
+    description = {"pid": os.getpid(), "folder": _text_of(os.getcwd())}
     (path / _DESCRIPTION).write_text(json.dumps(description))
     return folders
 
@@ -180,12 +180,18 @@ def _free_bytes(folder: Path) -> int:
 
 def _check_text(folder: Path, remedy: str) -> None:
     """Raise ConfigError if a path is not UTF-8: messages, logs and gRPC could not contain it."""
-    path = os.fsencode(folder)
     try:
-        path.decode()
-    except UnicodeDecodeError as error:
-        shown = path.decode(errors="backslashreplace")
-        raise ConfigError(f"folder {shown}: its path is not UTF-8; set {remedy}") from error
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"folder {_text_of(folder)}: its path is not UTF-8 in this process; set {remedy}, or, "
+            "if it is UTF-8, the environment variable PYTHONUTF8=1"
+        ) from error
+
+
+def _text_of(folder: str | Path) -> str:
+    """Return a path as text, with escapes for bytes that are not UTF-8."""
+    return os.fsencode(folder).decode(errors="backslashreplace")
 
 
 def _check_shared(base: Path, shared_bytes: int, remedy: str) -> None:

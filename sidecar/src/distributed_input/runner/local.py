@@ -24,6 +24,7 @@ from distributed_input.api import environment
 from distributed_input.api.errors import ConfigError, TerminalError, short
 from distributed_input.runner import trainer_proxy
 from distributed_input.runner.processes.supervised_process import describe_exit
+from distributed_input.runner.spec import check_encoding
 from distributed_input.runner.supervisor import EXIT_PROCESS_FAILED
 from distributed_input.runtime.args import EXIT_CONFIG
 
@@ -217,24 +218,25 @@ def _file_of(resource: str | os.PathLike[str] | Mapping[str, Any]) -> Iterator[P
     with tempfile.TemporaryDirectory(prefix="distributed-input-") as folder:
         file = Path(folder) / "input.yaml"
         try:
-            file.write_text(json.dumps(_with_absolute_path(resource)))
+            copied = json.loads(json.dumps(resource))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"the resource is not JSON: {error}") from error
+        _make_path_absolute(copied)
+        file.write_text(json.dumps(copied))
         try:
             yield file
         except ConfigError as error:
             raise ConfigError(str(error).replace(f"{file}:1: ", "")) from None
 
 
-def _with_absolute_path(resource: Mapping[str, Any]) -> Any:
-    """Return a copy of a resource whose relative `source.path` starts at the working folder."""
-    copied = json.loads(json.dumps(resource))
-    section = copied
+def _make_path_absolute(resource: Any) -> None:
+    """Let a relative `source.path` start at the working folder."""
+    section = resource
     for name in ("spec", "dataset", "source"):
         section = section.get(name) if isinstance(section, dict) else None
     if isinstance(section, dict) and isinstance(section.get("path"), str):
         section["path"] = os.path.abspath(section["path"])
-    return copied
+        check_encoding(section["path"])
 
 
 def _set_variables(values: Mapping[str, str]) -> None:

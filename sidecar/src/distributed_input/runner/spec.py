@@ -81,7 +81,7 @@ def load_resources(
     Raises:
         ConfigError: has one line for each problem, with file, line, field and fix.
     """
-    _check_encoding(file)
+    check_encoding(str(file.absolute()))
     try:
         from distributed_input.api.resource.load import load_all
     except ImportError as error:
@@ -95,12 +95,11 @@ def load_resources(
         raise ConfigError(str(error)) from error
 
 
-def _check_encoding(file: Path) -> None:
+def check_encoding(path: str) -> None:
     """Raise ConfigError if messages between processes, which are UTF-8, cannot have the path.
 
     A relative `source.path` starts at the folder of the file.
     """
-    path = str(file.absolute())
     try:
         path.encode()
     except UnicodeEncodeError as error:

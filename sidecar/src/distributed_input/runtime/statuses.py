@@ -103,7 +103,7 @@ def _shortened(text: str) -> str:
 
     A caller gets neither text nor class of an error whose headers are too long.
     """
-    text = text.encode(errors="backslashreplace").decode()  # file names may have lone surrogates
+    text = errors.as_utf8(text)
     if _fitting(text, _MESSAGE_BYTES) == len(text):
         return text
     start = _fitting(text, _MESSAGE_BYTES - _END_BYTES - 256)  # the sentence below needs the rest

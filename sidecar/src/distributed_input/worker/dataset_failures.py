@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from distributed_input.api.errors import ConfigError, DatasetFnError
+from distributed_input.api.errors import ConfigError, DatasetFnError, as_utf8
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import MAX_FAILURE_TEXT, dataset_name
 from distributed_input.tfdata.user_code import is_library
@@ -55,7 +55,7 @@ def summary(error: Exception) -> str:
     The middle of a long line is left out: TensorFlow writes first where a function ran, and at the
     end what it raised.
     """
-    text = str(error)
+    text = as_utf8(str(error))
     lines = [one for one in _LINE.findall(text) if not is_library(one[0])]
     place = f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
     first = text.partition("\n")[0] + place

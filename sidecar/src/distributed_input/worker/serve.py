@@ -98,6 +98,7 @@ def _serve(
     ready.write(args.ready_file, server.address, scraped.address if scraped else None)
     _log.info("serving", address=address, worker=membership.worker_id, tensorflow=tf.__version__)
     stopping.wait()
+    crash_notes.expect_end(folder)
     _drain(server, service, membership, args.grace_seconds)
 
 

@@ -22,9 +22,10 @@ from distributed_input.rows.blocks import RowBlock, encoded_pieces
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.dataset_failures import DatasetFailures
-from distributed_input.worker.datasets.describe import describe
+from distributed_input.worker.datasets.describe import describe, import_module
 from distributed_input.worker.datasets.describe_cache import DescribeCache
 from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.datasets.watched_describe import WatchedDescribe
 from distributed_input.worker.host.memory import buffer_bytes
 from distributed_input.worker.load import WorkerLoad
 from distributed_input.worker.states.split_states import SplitStates
@@ -71,7 +72,8 @@ class WorkerService:
         self.streams = OpenStreams(max_streams)
         self._buffer_bytes = buffer_bytes()
         describing = functools.partial(describe, relaxed=relaxed, room=self._buffer_bytes)
-        self._jobs = DescribeCache(describing)
+        self._describe = WatchedDescribe(import_module, describing)
+        self._jobs = DescribeCache(self._describe)
         self._pool = ComputePool(parallelism)
         self._states = SplitStates(state_files)
         self._runner = SplitRunner(splits, self._states)
@@ -88,7 +90,7 @@ class WorkerService:
     def Describe(self, request: worker_pb2.DescribeRequest, _context: Any) -> Any:  # noqa: N802
         """Complete the draft of a job; see the proto."""
         with self._failures.recorded(request.job):
-            job = self._jobs.job(request.job)
+            job = self._jobs.job(request.job, request.consumer)
         _log.info(
             "described",
             job=job.name,
@@ -183,7 +185,7 @@ class WorkerService:
     def load(self) -> WorkerLoad:
         """Return the current load, for a heartbeat."""
         totals = self.totals()
-        stalled = self._producers.stalled()
+        stalled = self._describe.stalled() + self._producers.stalled()
         self._log_stalled(stalled)
         return WorkerLoad(
             draining=self.streams.draining.is_set(),
@@ -204,7 +206,7 @@ class WorkerService:
         keys = {(one.dataset, one.epoch, one.split, one.row) for one in stalled}
         for one in stalled:
             if (one.dataset, one.epoch, one.split, one.row) not in self._logged:
-                _log.warning("a split makes no progress", detail=stall_text(one))
+                _log.warning("no progress", detail=stall_text(one))
         self._logged = keys
 
     def samples(self) -> list[metrics.Sample]:

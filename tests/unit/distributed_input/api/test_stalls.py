@@ -30,6 +30,14 @@ def test_the_text_of_a_split_without_progress_names_it() -> None:
     assert stall_text(stalled).endswith(" for 34 s, in rows (data.py:3)")
 
 
+def test_a_crash_in_an_element_of_several_rows_names_them_all() -> None:
+    crash = types_pb2.StalledSplit(dataset="data:rows", epoch=2, split=3, row=64, crash="Aborted")
+    rest = " of split 3 of dataset data:rows ended a worker in epoch 2: Aborted"
+    assert stall_text(crash) == f"row 64{rest}"
+    crash.rows = 32
+    assert stall_text(crash) == f"one of the rows 64 to 95{rest}"
+
+
 def test_the_text_of_an_error_names_its_dataset() -> None:
     failure = types_pb2.DatasetFailure(dataset="data:rows", message="no file")
     assert failure_text(failure) == "dataset data:rows: no file"

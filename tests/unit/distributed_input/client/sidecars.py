@@ -96,6 +96,8 @@ class Trainer:
             elif message.HasField("open") and self._sidecar.refusal:
                 self.send(failure={"kind": self._sidecar.refusal, "message": "no job"})
             elif message.HasField("open"):
+                if self._sidecar.waiting:
+                    self.send(waiting={"what": self._sidecar.waiting})
                 self.send(opened=self._sidecar.opened)
             else:
                 self.received.put(message)
@@ -109,6 +111,10 @@ class Trainer:
 
 class Sidecar:
     """Listens in `folder`; `trainers` has the connections, in their order.
+
+    Attributes:
+        job_name: name of the job in each welcome.
+        waiting: what each Open is said to wait for; "": nothing.
 
     Args:
         number: the number of this sidecar in the folder.
@@ -131,7 +137,7 @@ class Sidecar:
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)
         self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
-        self.job_name = ""
+        self.job_name = self.waiting = ""
         self.ring, self.refusal, self.timeout_seconds = ring.name, refusal, timeout_seconds
         self.opened = trainer_pb2.Opened()
         self.opened.CopyFrom(opened)  # a test may change its own

@@ -139,6 +139,19 @@ def test_a_slow_start_is_logged_once_with_what_it_waits_for(
     session.shutdown()
 
 
+def test_what_the_opening_of_a_job_waits_for_is_logged(
+    tmp_path: Path,
+    sidecar: Sidecar,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(session_module, "_SLOW_START_SECONDS", -1.0)
+    sidecar.waiting = "a description"
+    opened(tmp_path).shutdown()
+    (message,) = caplog.messages
+    assert message.startswith("input train: no batch after 0 s: waiting for a description.")
+
+
 def test_an_epoch_that_starts_while_reconnecting_is_not_sent(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:

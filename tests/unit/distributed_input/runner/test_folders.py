@@ -125,8 +125,8 @@ def test_a_path_that_is_not_utf_8_is_rejected(home: Path, monkeypatch: pytest.Mo
     """Shared memory has the sockets, but messages have the path, too."""
     other = Path(os.fsdecode(os.fsencode(home) + b"/\xff"))
     other.mkdir()
-    text = rf"^folder {home}/\\xff.*: its path is not UTF-8; set "
-    with pytest.raises(ConfigError, match=text + "another folder with --dir$") as raised:
+    text = rf"^folder {home}/\\xff.*: its path is not UTF-8 in this process; set "
+    with pytest.raises(ConfigError, match=text + "another folder with --dir, or") as raised:
         with folders.create(other, {}):
             pass
     str(raised.value).encode()
@@ -135,6 +135,14 @@ def test_a_path_that_is_not_utf_8_is_rejected(home: Path, monkeypatch: pytest.Mo
         with folders.create(None, {}):
             pass
     assert list(other.iterdir()) == []
+
+
+def test_the_place_of_a_run_in_a_folder_that_is_not_utf_8_can_be_printed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getcwd", lambda: "/caf\udce9")
+    with folders.create(None, {}) as created:
+        assert folders.place(created.path) == f"pid {os.getpid()}, /caf\\xe9"
 
 
 def test_a_runtime_folder_that_is_too_long_is_not_used_for_sockets(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from distributed_input.api import environment
+from distributed_input.api.errors import ConfigError
 from distributed_input.runner import local
 from distributed_input.runner.local import LocalRun
 
 RUN = f"""
+import os
 import sys
 print('{{"{environment.NAMES_ENV}": "train,eval"}}', flush=True)
 sys.stdin.read()
@@ -23,6 +26,15 @@ def fake_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_command", lambda *_: [sys.executable, "-c", RUN])
     for name in local._VARIABLES:
         monkeypatch.setenv(name, "")
+
+
+def test_a_dict_in_a_folder_whose_name_is_not_utf_8_is_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "getcwd", lambda: "/caf\udce9")
+    resource = {"spec": {"dataset": {"source": {"path": "."}}}}
+    with pytest.raises(ConfigError, match=r"^'/caf\\udce9': .*is not UTF-8 .*PYTHONUTF8=1$"):
+        local.local(resource)
 
 
 def test_its_text_has_the_inputs_the_workers_and_the_state() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.api.stalls import KILLED, STEPS
 from distributed_input.runtime.files import locked_folders
 from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
@@ -23,7 +24,7 @@ from distributed_input.worker.crash_notes import Computed
 
 def compute(split, row, then):
     with crash_notes.Note(Computed("data:rows", 2, split, "d.1")) as note:
-        note.begin(row)
+        note.begin(row, 5)
         then()
 
 def user():
@@ -36,15 +37,15 @@ with locked_folders.locked(Path(sys.argv[1])) as folder:
     other = lambda: (waits.set(), threading.Event().wait())
     threading.Thread(target=compute, args=(9, 1, other), daemon=True).start()
     waits.wait()
-    compute(3, 77, user)
+    compute(int(sys.argv[3]), int(sys.argv[4]), user)
 """
 
 
-def crash(folder: Path, number: int) -> int:
-    """Run a process that computes row 77 of split 3, and is ended by a signal."""
+def crash(folder: Path, number: int, split: int = 3, row: int = 77) -> int:
+    """Run a process that computes a row of a split, and is ended by a signal."""
     script = folder.parent / "user_code.py"
     script.write_text(_CRASH)
-    command = [sys.executable, str(script), str(folder), str(number)]
+    command = [sys.executable, str(script), str(folder), *map(str, (number, split, row))]
     return subprocess.run(command, timeout=60, env={**os.environ, "PYTHONPATH": ""}).returncode
 
 
@@ -63,19 +64,42 @@ def test_the_next_process_reports_the_split_row_and_line_once(tmp_path: Path) ->
     assert not crash_notes.is_needed(parent / "one")
 
 
-def test_a_process_that_was_killed_leaves_no_report(tmp_path: Path) -> None:
+def test_a_process_that_was_killed_leaves_what_it_computed(tmp_path: Path) -> None:
     parent = tmp_path / "workers"
     parent.mkdir()
     assert crash(parent / "one", 9) == -9
+    assert crash_notes.is_needed(parent / "one")
+    found = crash_notes.collect(parent, "dispatcher:1")
+    assert {(one.split, one.row, one.rows) for one in found} == {(3, 77, 5), (9, 1, 5)}
+    assert {one.crash for one in found} == {KILLED}
+    assert {one.at for one in found} == {"one of 2 splits that it computed"}
+    assert not crash_notes.is_needed(parent / "one")
+
+
+def test_a_process_that_is_killed_after_it_was_asked_to_end_leaves_no_report(
+    tmp_path: Path,
+) -> None:
+    parent = tmp_path / "workers"
+    parent.mkdir()
+    assert crash(parent / "one", 9) == -9
+    crash_notes.expect_end(parent / "one")
     assert not crash_notes.is_needed(parent / "one")
     assert not crash_notes.collect(parent, "dispatcher:1")
+
+
+def test_a_crash_in_a_description_is_reported_with_its_step(tmp_path: Path) -> None:
+    parent = tmp_path / "workers"
+    parent.mkdir()
+    assert crash(parent / "one", 11, crash_notes.DESCRIPTION, row=0) == -11
+    (found,) = crash_notes.collect(parent, "dispatcher:1")
+    assert (found.dataset, found.step, found.first_run) == ("data:rows", STEPS[0], "d.1")
 
 
 def test_notes_of_live_and_of_old_processes_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
-    record = crash_notes._RECORD.pack(5, 6, 0, 4, b"data:rows", b"d.1")
+    record = crash_notes._RECORD.pack(5, 6, 1, 0.0, 0, 4, b"data:rows", b"d.1")
     with locked_folders.locked(tmp_path / "one") as folder:
         for name, content in (("run", b"a"), ("crash", text.encode()), ("computing", 2 * record)):
             (folder / name).write_bytes(content)
@@ -93,8 +117,8 @@ def test_open_splits_have_records_of_their_own(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(crash_notes, "_memory", memory := [bytearray(size)])
 
     def noted() -> set[tuple[int, int]]:
-        records = crash_notes._RECORD.iter_unpack(memory[0])
-        return {(split, row) for thread, row, _, split, *_ in records if thread}
+        records = map(crash_notes._Record._make, crash_notes._RECORD.iter_unpack(memory[0]))
+        return {(one.split, one.row) for one in records if one.thread}
 
     with crash_notes.Note(Computed("data:rows", 0, 1)) as first:
         first.begin(10)

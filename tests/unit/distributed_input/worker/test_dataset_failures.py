@@ -50,6 +50,14 @@ def test_the_summary_has_the_first_line_and_the_last_line_of_code() -> None:
     assert summary(DatasetFnError(f"no row\n{library}")) == "no row"
 
 
+def test_a_name_of_a_file_that_is_not_utf_8_is_reported_with_escapes() -> None:
+    failures = DatasetFailures()
+    fail(failures, DatasetFnError('no file\n  File "/caf\udce9.py", line 3'))
+    found = failures.last()
+    assert found is not None
+    assert found.message == "no file (/caf\\udce9.py:3)"
+
+
 def test_the_middle_of_a_long_summary_is_left_out() -> None:
     text = summary(DatasetFnError(f'begin{"x" * 5000}end\n  File "/a/data.py", line 3'))
     assert MAX_FAILURE_TEXT - 2 < len(text) <= MAX_FAILURE_TEXT

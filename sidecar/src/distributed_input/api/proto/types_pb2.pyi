@@ -124,7 +124,7 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., order: _Optional[_Union[Order, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class StalledSplit(_message.Message):
-    __slots__ = ("dataset", "jobs", "epoch", "split", "row", "seconds", "at", "crash", "first_run")
+    __slots__ = ("dataset", "jobs", "epoch", "split", "row", "seconds", "at", "crash", "first_run", "rows", "step")
     DATASET_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +134,8 @@ class StalledSplit(_message.Message):
     AT_FIELD_NUMBER: _ClassVar[int]
     CRASH_FIELD_NUMBER: _ClassVar[int]
     FIRST_RUN_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     dataset: str
     jobs: _containers.RepeatedScalarFieldContainer[str]
     epoch: int
@@ -143,7 +145,9 @@ class StalledSplit(_message.Message):
     at: str
     crash: str
     first_run: str
-    def __init__(self, dataset: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., row: _Optional[int] = ..., seconds: _Optional[float] = ..., at: _Optional[str] = ..., crash: _Optional[str] = ..., first_run: _Optional[str] = ...) -> None: ...
+    rows: int
+    step: str
+    def __init__(self, dataset: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., row: _Optional[int] = ..., seconds: _Optional[float] = ..., at: _Optional[str] = ..., crash: _Optional[str] = ..., first_run: _Optional[str] = ..., rows: _Optional[int] = ..., step: _Optional[str] = ...) -> None: ...
 
 class DatasetFailure(_message.Message):
     __slots__ = ("dataset", "message")

@@ -9,6 +9,7 @@ seen the end of the epoch. After an error, it means that the loop has not got th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from tensorflow.python.framework.composite_tensor import CompositeTensor
 from distributed_input.api.errors import ConfigError
 from distributed_input.client.reader import InputReader
 from distributed_input.client.tensorflow import keras_fit, step_counter
+
+_MOST_ATTEMPTS = 10  # to create an iterator
 
 
 def local_replicas(strategy: tf.distribute.Strategy) -> int:
@@ -136,7 +139,7 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
         if self._epochs is not None:
             self._epochs.begin()
         with step_counter.run_after(counting):
-            return iter(self._native), number
+            return _iterator_of(self._native), number
 
     def restored(self) -> tuple[Any, tf.Tensor] | None:
         """Return a new native iterator and its number if a position was restored, else None."""
@@ -164,6 +167,18 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
     @property
     def _type_spec(self) -> tf.TypeSpec:
         return _CountingDatasetSpec(self._native._type_spec)  # noqa: SLF001
+
+
+def _iterator_of(native: Any) -> Any:
+    """Return an iterator of a strategy's dataset. It has requested nothing yet.
+
+    With several replicas, TensorFlow's ops that create it sometimes raise the end of an iterator
+    that another thread reads at the same time.
+    """
+    for _ in range(_MOST_ATTEMPTS - 1):
+        with contextlib.suppress(tf.errors.OutOfRangeError):
+            return iter(native)
+    return iter(native)
 
 
 class CountingIterator(tf.distribute.DistributedIterator, CompositeTensor):

@@ -213,9 +213,9 @@ def _causes(
             yield _of(
                 trainer,
                 Cause.DATASET,
-                f"One row takes very long: {text}, on worker {worker.address}.",
-                "Find out what dataset_fn does for this row, for example by running it alone: it "
-                "may read a file that does not arrive, or compute for long.",
+                f"No progress: {text}, on worker {worker.address}.",
+                "Find out what dataset_fn does there, for example by running it alone: it may read "
+                "a file that does not arrive, or compute for long.",
             )
     yield from _other_trainers(trainer)
     if trainer.waits is not None and trainer.waits < WAITS:

@@ -12,7 +12,7 @@ import grpc
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.names import DISPATCHER_PORT
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.api.stalls import failure_text, stall_text
+from distributed_input.api.stalls import KILLED, failure_text, stall_text
 from distributed_input.runner import host_cpus
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runtime import serving, statuses, stubs
@@ -109,7 +109,7 @@ def from_message(response: Any) -> StatusSample:
                 permit_seconds=info.permit_seconds,
                 cpu=info.cpu_seconds,
                 capacity=info.capacity,
-                stalled=tuple(stall_text(one) for one in info.stalled),
+                stalled=tuple(stall_text(one) for one in info.stalled if one.crash != KILLED),
                 failure=failure_text(info.failure) if info.HasField("failure") else "",
             )
             for info in response.workers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distributed_input.api.errors import DistributedInputError
+from distributed_input.api.errors import DistributedInputError, as_utf8
 from distributed_input.api.proto import trainer_pb2
 
 _CHARACTERS = 20_000  # of an error; each has at most six bytes, and a packet is limited
@@ -15,8 +15,7 @@ def failure_message(error: DistributedInputError, generation: int = 0) -> traine
         error: error to report.
         generation: generation of units that failed, or 0 for the whole connection.
     """
-    # A file name in the text may have lone surrogates, which are not UTF-8.
-    text = str(error)[:_CHARACTERS].encode(errors="backslashreplace").decode()
+    text = as_utf8(str(error)[:_CHARACTERS])
     kind = type(error).__name__
     failure = trainer_pb2.Failure(kind=kind, message=text, generation=generation)
     return trainer_pb2.FromSidecar(failure=failure)

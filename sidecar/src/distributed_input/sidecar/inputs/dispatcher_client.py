@@ -67,13 +67,17 @@ class DispatcherClient:
         Returns:
             The job as the dispatcher has it.
         """
-        if dataset:
-            left = max(CALL_SECONDS, deadline - time.monotonic())
-            chunks = _chunks(job.dataset_id, dataset)
-            self._stub.PutDataset(chunks, timeout=min(_DATASET_SECONDS, left))
+        self.upload(job.dataset_id, dataset, deadline)
         request = dispatcher_pb2.RegisterJobRequest(job=job, incarnation=incarnation)
         registered: types_pb2.Job = self._stub.RegisterJob(request, timeout=CALL_SECONDS).job
         return registered
+
+    def upload(self, dataset_id: str, dataset: bytes, deadline: float = float("inf")) -> None:
+        """Send a dataset if there is one. Raise grpc.RpcError if that fails."""
+        if dataset:
+            left = max(CALL_SECONDS, deadline - time.monotonic())
+            chunks = _chunks(dataset_id, dataset)
+            self._stub.PutDataset(chunks, timeout=min(_DATASET_SECONDS, left))
 
     def get_job(self, name: str, other_than: str = "") -> types_pb2.Job:
         """Return a registered job. Raise grpc.RpcError if there is none.

@@ -121,6 +121,7 @@ class DispatcherLink:
         self._requested = threading.Event()
         self._counted = threading.Condition()  # guards the next two
         self._begun = self._confirmed = 0  # heartbeats
+        self._registering: threading.Thread | None = None
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
 
     def start(self) -> None:
@@ -299,7 +300,7 @@ class DispatcherLink:
                 self._counted.notify_all()
         # A new dispatcher may have the job from another consumer, but without the dataset.
         if answer.job_unknown or registered.dispatcher_id != self._dispatcher_id:
-            self._register_again(registered)
+            self._begin_to_register(registered)
         return heartbeat_interval(answer.interval_seconds)
 
     def _merge_facts(
@@ -384,18 +385,34 @@ class DispatcherLink:
         self._local_share = self._local_share.add(sample)
         self.pool.share_locally(self._local_share, self.count)
 
-    def _register_again(self, registered: _Registered) -> None:
+    def _begin_to_register(self, registered: _Registered) -> None:
+        """Register a job again in another thread: heartbeats must not wait for a large dataset."""
         job = registered.job
-        if job is None or registered is not self._registered:  # released meanwhile
-            return
+        if job is not None and not (self._registering and self._registering.is_alive()):
+            arguments = registered, job, self._dispatcher_id
+            self._registering = threading.Thread(
+                target=self._register_again, args=arguments, name="register", daemon=True
+            )
+            self._registering.start()
+
+    def _register_again(
+        self, registered: _Registered, job: types_pb2.Job, dispatcher_id: str
+    ) -> None:
         try:
-            self._client.register_job(job, registered.dataset, self.incarnation)
-            registered.dispatcher_id = self._dispatcher_id
-            _log.info("registered again", job=job.name, dispatcher=self._dispatcher_id)
+            self._client.upload(job.dataset_id, registered.dataset)
+            if registered is not self._registered:  # released meanwhile
+                return
+            self._client.register_job(job, b"", self.incarnation)
+            registered.dispatcher_id = dispatcher_id
+            _log.info("registered again", job=job.name, dispatcher=dispatcher_id)
+            self.request_heartbeat()  # with the facts
         except grpc.RpcError as failed:
             error = self._client.error_of(failed, f"register job {job.name} again")
             if not isinstance(error, RetryableError):
                 self._consumer.refuse(error)
+        except ValueError:  # the channel was closed
+            if not self._stopping.is_set():
+                raise
 
 
 def _contradiction_error(contradiction: str) -> ReplayError:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 
 from distributed_input.api import sidecar_memory
 from distributed_input.api.config import InputConfig
-from distributed_input.api.errors import ConfigError, RetryableError, UnavailableError
+from distributed_input.api.errors import (
+    ConfigError,
+    DatasetFnError,
+    RetryableError,
+    UnavailableError,
+)
 from distributed_input.api.files import RING_PREFIX
 from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.api.stalls import dataset_name
 from distributed_input.assignment.job_config import job_of_config
 from distributed_input.assignment.jobs import full_name, is_completed, set_run
 from distributed_input.rows.elements import ElementSpec
@@ -30,6 +38,7 @@ from distributed_input.sidecar.streams.stream_context import StreamStats
 
 _log = logs.get("sidecar.job")
 _DESCRIBE_SECONDS = 120.0  # building a dataset may read much data
+_REPORT_SECONDS = 5.0  # between reports of a description that takes long
 _LEAVE_SECONDS = 30.0  # limit of the wait for a dispatcher that is away when a job is closed
 _SMALL_ROW_BYTES = 64 << 10  # rows up to this size do not reduce the automatic read-ahead
 _LAST_SECONDS = 1.0  # at least, so that a call that begins just before the deadline can succeed
@@ -90,7 +99,9 @@ class JobInput:
             address, credentials, consumer, consumers, self.sessions, pod, may_transfer
         )
 
-    def open_job(self, draft: types_pb2.Job, dataset: bytes) -> types_pb2.Job:
+    def open_job(
+        self, draft: types_pb2.Job, dataset: bytes, report: Callable[[str], None] = lambda _: None
+    ) -> types_pb2.Job:
         """Register the job and return it, complete.
 
         A worker describes the dataset of an entry point. Otherwise this trainer or the trainer of
@@ -99,6 +110,7 @@ class JobInput:
         Args:
             draft: fields that the trainer sets. `run` is empty unless it continues a run.
             dataset: a serialized GraphDataset, or b"".
+            report: tells the trainer what it waits for.
 
         Raises:
             DistributedInputError: the job is refused, or `timeout_seconds` have passed.
@@ -125,22 +137,25 @@ class JobInput:
         # The files may have changed since the run started: its trainers agree on one definition.
         known = self.link.running_job(config.name)
         if known is None or not is_completed(config, known):
-            known = self._describe(config, deadline)
+            known = self._describe(config, deadline, report)
         set_run(known, draft)
         return self.link.register(known, b"", deadline)
 
-    def _describe(self, draft: types_pb2.Job, deadline: float) -> types_pb2.Job:
+    def _describe(
+        self, draft: types_pb2.Job, deadline: float, report: Callable[[str], None]
+    ) -> types_pb2.Job:
         """Return the job as a worker completes it. Ask another worker if one is not available."""
-        cause: Exception | None = None
+        cause: Exception | str = "none is registered. Check that the workers are running"
+        request = worker_pb2.DescribeRequest(job=draft, consumer=self.link.incarnation)
         while True:
+            if crash := self.link.pool.description_crash(draft, request.consumer):
+                raise DatasetFnError(crash)
             stub = self.link.pool.any_stub()
             if stub is not None:
                 try:
-                    request = worker_pb2.DescribeRequest(job=draft)
                     left = max(_LAST_SECONDS, deadline - time.monotonic())
-                    answer = stub.Describe(request, timeout=min(_DESCRIBE_SECONDS, left))
-                    job: types_pb2.Job = answer.job
-                    return job
+                    call = stub.Describe.future(request, timeout=min(_DESCRIBE_SECONDS, left))
+                    return self._described(call, dataset_name(draft), report)
                 except grpc.RpcError as failed:
                     error = statuses.from_rpc_error(failed, "a worker")
                     if not isinstance(error, RetryableError):
@@ -152,11 +167,27 @@ class JobInput:
                 raise UnavailableError(
                     f"no worker of input {self.name} has described its dataset for "
                     f"{self.timeout_seconds:.0f} s (spec.sidecar.timeoutSeconds): "
-                    f"{cause or 'none is registered. Check that the workers are running'}"
+                    f"{self.link.pool.slow_description(dataset_name(draft)) or cause}"
                 )
             self.streams.waiting["describe"] = "a worker"
             self.link.pool.wait(0.3)
             self.streams.waiting.pop("describe", None)
+
+    def _described(
+        self,
+        call: grpc.Future[worker_pb2.DescribeResponse],
+        dataset: str,
+        report: Callable[[str], None],
+    ) -> types_pb2.Job:
+        """Wait for a description, and report one that takes long."""
+        try:
+            while True:
+                with contextlib.suppress(grpc.FutureTimeoutError):
+                    return call.result(timeout=_REPORT_SECONDS).job
+                if slow := self.link.pool.slow_description(dataset):
+                    report(f"the description of the dataset: {slow}")
+        finally:
+            call.cancel()  # if the trainer is gone
 
     def row_source(self, job: types_pb2.Job) -> RowSource:
         """Return where the rows of the job come from.

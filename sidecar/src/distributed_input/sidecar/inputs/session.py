@@ -144,7 +144,7 @@ class TrainerSession:
             dataset = file.read_bytes()
             file.unlink()
         reading.epochs.close()
-        job = reading.input.open_job(request.draft, dataset)
+        job = reading.input.open_job(request.draft, dataset, self._report_wait)
         consumer, consumers = reading.input.consumer, reading.input.consumers
         self._loop_units = loop_units(job, request.replicas)
         share = share_of(job, consumer, consumers, max(1, request.replicas))
@@ -156,6 +156,10 @@ class TrainerSession:
             units_per_step=share.units,
         )
         self._send(trainer_pb2.FromSidecar(opened=opened))
+
+    def _report_wait(self, what: str) -> None:
+        """Send the trainer what it waits for while the job is opened."""
+        self._send(trainer_pb2.FromSidecar(waiting=trainer_pb2.Waiting(what=what)))
 
     def _required(self) -> _Reading:
         if self._reading is None:

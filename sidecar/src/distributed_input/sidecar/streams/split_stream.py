@@ -21,7 +21,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.api.stalls import dataset_name, stall_text
+from distributed_input.api.stalls import dataset_name
 from distributed_input.rows.blocks import RowBlock, check_sizes
 from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs
@@ -171,8 +171,8 @@ class SplitStream:
         context = self._context
         job, epoch = context.plan.job, context.plan.epoch
         crash = context.pool.crash(job, epoch, self.split)
-        if crash is not None:
-            self._fail(DatasetFnError(f"{stall_text(crash)}. It has ended two workers"))
+        if crash:
+            self._fail(DatasetFnError(crash))
             return
         keys = context.plan.concurrent_keys(self.ordinal, context.pool.size)
         chosen = context.pool.acquire(keys, context.plan.key(self.split))

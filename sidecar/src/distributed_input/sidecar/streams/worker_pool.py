@@ -12,8 +12,8 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -21,7 +21,7 @@ import grpc
 from distributed_input.api import identity
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
-from distributed_input.api.stalls import dataset_name
+from distributed_input.api.stalls import KILLED, crash_text, dataset_name, stall_text
 from distributed_input.assignment.splits import place
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
@@ -36,6 +36,7 @@ from distributed_input.sidecar.streams.worker_connection import WorkerConnection
 
 _DIRECT_RETRY_SECONDS = 60.0  # only gRPC is used for this time
 _MOST_CRASHES = 2  # workers that one split may end
+_MOST_KILLS = 3  # at one row: a kill may come from outside, and have hit the row by chance
 _RETRY_SECONDS = 2.0  # a worker that failed is used again after this, or if no other is left
 
 
@@ -78,12 +79,21 @@ class _Member:
         return self.info.parallelism or 1  # an earlier version does not report it
 
 
+_DESCRIPTION = -1  # in place of a split's number
 _Split = tuple[str, str, int, int]
-"""A split: its first run, dataset, epoch and number."""
+"""A split: its first run, dataset, epoch and number. Of a description, a consumer's incarnation."""
 
 
 def _key(crash: types_pb2.StalledSplit) -> _Split:
-    return crash.first_run, crash.dataset, crash.epoch, crash.split
+    split = _DESCRIPTION if crash.step else crash.split
+    return crash.first_run, crash.dataset, crash.epoch, split
+
+
+def _is_cause(crashes: Sequence[types_pb2.StalledSplit]) -> bool:
+    """Return whether one split was the cause of these crashes, and not there by chance."""
+    killed = Counter(one.row for one in crashes if one.crash == KILLED)
+    others = len(crashes) - killed.total()
+    return others >= _MOST_CRASHES or max(killed.values(), default=0) >= _MOST_KILLS
 
 
 # All streams that are opened together have the same arguments.
@@ -260,22 +270,42 @@ class WorkerPool:
         with self._changed:
             member = self._members.get(worker_id)
             for one in member.info.stalled if member else ():
-                if not one.crash and (one.dataset, one.epoch, one.split) == (dataset, epoch, split):
+                if one.crash or one.step:
+                    continue
+                if (one.dataset, one.epoch, one.split) == (dataset, epoch, split):
                     text = f"the worker has computed its row {one.row} for {one.seconds:.0f} s"
                     return f"{text}, {one.at}" if one.at else text
         return ""
 
-    def crash(self, job: types_pb2.Job, epoch: int, split: int) -> types_pb2.StalledSplit | None:
-        """Return the last crash of a split that has ended several workers, and forget it.
+    def crash(self, job: types_pb2.Job, epoch: int, split: int) -> str:
+        """Return the error of a split that has ended several workers, and forget it; "" if none.
 
-        A split that ended one worker may have been there by chance. Crashes of an earlier run do
-        not count: the user may have replaced a file since.
+        Crashes of an earlier run do not count: the user may have replaced a file since.
         """
-        key = job.first_run, dataset_name(job), epoch, split
+        return self._crash((job.first_run, dataset_name(job), epoch, split))
+
+    def description_crash(self, draft: types_pb2.Job, consumer: str) -> str:
+        """Return the error of a description that has ended several workers; "" if it has not.
+
+        Args:
+            draft: job whose dataset is described.
+            consumer: incarnation of the consumer that requests the description.
+        """
+        return self._crash((consumer, dataset_name(draft), 0, _DESCRIPTION))
+
+    def _crash(self, key: _Split) -> str:
         with self._changed:
-            if len(self._crashes.get(key, ())) < _MOST_CRASHES:
-                return None
-            return self._crashes.pop(key)[-1]
+            if not _is_cause(self._crashes.get(key, ())):
+                return ""
+            crashes = self._crashes.pop(key)
+        return crash_text(crashes[-1], len(crashes))
+
+    def slow_description(self, dataset: str) -> str:
+        """Return what a worker reported about a description that takes long, or ""."""
+        with self._changed:
+            infos = [member.info for member in self._members.values()]
+        found = (one for info in infos for one in info.stalled if one.step and not one.crash)
+        return next((stall_text(one) for one in found if one.dataset == dataset), "")
 
     @property
     def open_streams(self) -> int:

@@ -23,13 +23,13 @@ class DescribeCache:
     """Completed jobs, by their drafts without the name. Thread-safe.
 
     Args:
-        describe: completes a draft. Its errors are raised and not cached.
+        describe: completes a draft for a consumer. Its errors are raised and not cached.
         clock: returns a time in seconds.
     """
 
     def __init__(
         self,
-        describe: Callable[[types_pb2.Job], types_pb2.Job],
+        describe: Callable[[types_pb2.Job, str], types_pb2.Job],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._describe = describe
@@ -37,8 +37,12 @@ class DescribeCache:
         self._jobs: OrderedDict[bytes, tuple[float, types_pb2.Job]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def job(self, draft: types_pb2.Job) -> types_pb2.Job:
+    def job(self, draft: types_pb2.Job, consumer: str = "") -> types_pb2.Job:
         """Return the completed draft. Drafts that differ only in their name are described once.
+
+        Args:
+            draft: the draft of a job.
+            consumer: incarnation of the consumer that requests it.
 
         Raises:
             UnavailableError: a description takes longer than a minute.
@@ -57,7 +61,7 @@ class DescribeCache:
         try:
             described, cached = self._jobs.get(key, (float("-inf"), None))
             if cached is None or self._clock() > described + _VALID_SECONDS:
-                cached = self._describe(draft)
+                cached = self._describe(draft, consumer)
                 self._jobs[key] = self._clock(), cached
                 self._jobs.move_to_end(key)
                 while len(self._jobs) > _MAX_JOBS:

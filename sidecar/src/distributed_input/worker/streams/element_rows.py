@@ -100,13 +100,13 @@ def encode_elements(
     """
     encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
     widths = [column.row_bytes for column in split.row.columns]
-    taken = 0
+    taken, size = 0, 0  # size: rows of the last element
     with crash_notes.Note(of) as note:
         while True:
             if saver is not None:
                 saver.before_element(taken)
             began = time.perf_counter()
-            note.begin(first_row)
+            note.begin(first_row, size)
             try:
                 encoded = _next(split, encoder)
             except BaseException:
@@ -118,6 +118,8 @@ def encode_elements(
             if encoded is None:
                 return
             rows, buffers = encoded
+            # TensorFlow computes one element ahead.
+            size = rows if split.from_python else 2 * rows
             seconds = time.perf_counter() - began
             counters.busy_seconds += seconds
             taken += 1

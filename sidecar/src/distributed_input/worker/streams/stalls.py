@@ -6,6 +6,7 @@ import sys
 import traceback
 from types import FrameType
 
+from distributed_input.api.errors import as_utf8
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import IN_TENSORFLOW, STALL_SECONDS, dataset_name
 from distributed_input.tfdata.user_code import is_library, is_own
@@ -33,8 +34,13 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
         split=split,
         row=producer.window.head,
         seconds=now - producer.running_since,
-        at=_place(sys._current_frames().get(thread)),  # noqa: SLF001 - documented
+        at=place_of(thread),
     )
+
+
+def place_of(thread: int) -> str:
+    """Return what a thread runs now, as text for people."""
+    return as_utf8(_place(sys._current_frames().get(thread)))  # noqa: SLF001 - documented
 
 
 def _place(frame: FrameType | None) -> str:

@@ -165,7 +165,8 @@ def test_a_released_job_is_not_registered_again(system: System, start: Start) ->
     before = only._registered
     only._release_job()
     system.state.jobs._entries.clear()
-    only._register_again(before)
+    assert before.job is not None
+    only._register_again(before, before.job, "a")
     assert system.state.jobs.entry("train") is None
 
 
@@ -253,7 +254,8 @@ class GivenDispatcher:
         self.requests: list[dispatcher_pb2.ConsumerHeartbeatRequest] = []
         self.registered: list[bytes] = []
         self.closed = False
-        self.on_heartbeat: Callable[[], None] = lambda: None
+        self.on_heartbeat: Callable[[], object] = lambda: None
+        self.on_upload: Callable[[], object] = lambda: None
         self.failure: Failure | None = None  # of all other calls
         self._answers = list(answers) or [answer()]
         self._busy = threading.Lock()
@@ -273,13 +275,19 @@ class GivenDispatcher:
             assert isinstance(one, dispatcher_pb2.ConsumerHeartbeatResponse)
             return one
 
+    def upload(self, dataset_id: str, dataset: bytes, deadline: float = float("inf")) -> None:
+        """Record the dataset."""
+        self.on_upload()
+        if self.failure is not None:
+            raise self.failure
+        if dataset:
+            self.registered.append(dataset)
+
     def register_job(
         self, job: Job, dataset: bytes, incarnation: str, deadline: float = float("inf")
     ) -> Job:
         """Record the dataset."""
-        if self.failure is not None:
-            raise self.failure
-        self.registered.append(dataset)
+        self.upload("", dataset)
         return job
 
     def get_job(self, name: str, other_than: str = "") -> Job:
@@ -485,6 +493,51 @@ def test_a_contradiction_ends_the_run_once_and_the_next_run_has_no_facts(given: 
     assert len(consumer.refusals) == 1
 
 
+def registered_again(link: DispatcherLink) -> None:
+    """Wait until a job that was not known is registered."""
+    if link._registering is not None:
+        link._registering.join(10)
+
+
+def test_a_large_dataset_does_not_delay_heartbeats(given: Given) -> None:
+    """Otherwise the dispatcher would report this consumer as gone."""
+    link, dispatcher, _ = given(answer(interval=0.05, job_unknown=True))
+    link.register(job(), b"data", soon())
+    uploads, arrives = list[int](), threading.Event()
+
+    def upload() -> None:
+        uploads.append(1)
+        arrives.wait(30)
+
+    dispatcher.on_upload = upload
+    link.start()
+    eventually(lambda: uploads)
+    sent = len(dispatcher.requests)
+    eventually(lambda: len(dispatcher.requests) > sent + 3)
+    assert len(uploads) == 1, "it is sent once at a time"
+    arrives.set()
+    eventually(lambda: len(dispatcher.registered) > 1)
+
+
+def test_a_dataset_that_is_sent_while_the_link_stops_is_no_error(given: Given) -> None:
+    link, dispatcher, consumer = given(answer(job_unknown=True))
+    link.register(job(), b"data", soon())
+    sends, closed = threading.Event(), threading.Event()
+
+    def upload() -> None:
+        sends.set()
+        closed.wait(30)
+        raise ValueError("Cannot invoke RPC on closed channel!")
+
+    dispatcher.on_upload = upload
+    link.start()
+    assert sends.wait(10)
+    link.stop()
+    closed.set()
+    registered_again(link)
+    assert not consumer.refusals
+
+
 def test_a_dispatcher_without_the_job_gets_it_once(given: Given) -> None:
     unknown = answer("b", job_unknown=True)
     link, dispatcher, _ = given(answer(), unknown, answer("b"), answer("c"), answer("c"))
@@ -493,6 +546,7 @@ def test_a_dispatcher_without_the_job_gets_it_once(given: Given) -> None:
     counts = []
     for _ in range(4):
         link._send_heartbeat()
+        registered_again(link)
         counts.append(len(dispatcher.registered))
     assert counts == [2, 2, 3, 3]
     assert set(dispatcher.registered) == {b"data"}
@@ -509,6 +563,7 @@ def test_a_job_that_cannot_be_registered_again_is_refused(
     link.register(job(), b"", soon())
     dispatcher.failure = Failure(error)
     link._send_heartbeat()
+    registered_again(link)
     assert consumer.refusals == [error] * refused
     assert link._confirmed == 0, "the facts are not known to the dispatcher"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.api.proto import worker_pb2
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.streams.split_calls import BlockReceiver
 
@@ -78,7 +78,7 @@ class GivenWorkers:
         self.calls: list[GivenCall] = []
         self.delayed: list[Callable[[], None]] = []
         self.released: list[bool] = []
-        self.crashed: types_pb2.StalledSplit | None = None
+        self.crashed = ""
 
     def break_stream(self) -> None:
         """Break the last call. The stream is opened again."""
@@ -86,7 +86,7 @@ class GivenWorkers:
         call.receiver.fail(call, UnavailableError("the worker is leaving"), True)
         self.delayed.pop()()
 
-    def crash(self, dataset: str, epoch: int, split: int) -> types_pb2.StalledSplit | None:
+    def crash(self, dataset: str, epoch: int, split: int) -> str:
         return self.crashed
 
     def acquire(self, keys: object, key: int) -> tuple[str, GivenWorkers]:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.api.proto.types_pb2 import EntryPoint, Job, StalledSplit
+from distributed_input.api.stalls import KILLED, STEPS
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.errors import Cancelled
 from distributed_input.sidecar.streams import direct_transfer, worker_pool
@@ -406,32 +407,70 @@ DATA = "data:rows"
 JOB = Job(entry_point=EntryPoint(target=DATA), first_run="d.1")
 
 
-def crashed(name: str, split: int = 2, row: int = 3) -> WorkerInfo:
+def crashed(name: str, split: int = 2, row: int = 3, crash: str = "Aborted") -> WorkerInfo:
     """Return a worker that reports that a split ended the process before it."""
-    report = StalledSplit(
-        dataset=DATA, epoch=1, split=split, row=row, crash="Aborted", first_run="d.1"
-    )
+    report = StalledSplit(dataset=DATA, epoch=1, split=split, row=row, crash=crash, first_run="d.1")
     return WorkerInfo(worker_id=name, address="127.0.0.1:9", stalled=[report])
 
 
 def test_a_split_that_ended_two_workers_is_reported_once(pool: WorkerPool) -> None:
     for _ in range(2):  # each worker repeats its report
         pool.update([crashed("a"), crashed("b", split=4)])
-        assert pool.crash(JOB, 1, 2) is None
+        assert not pool.crash(JOB, 1, 2)
     assert pool.stalled("a", DATA, 1, 2) == ""
     pool.update([crashed("c", row=5)])
-    found = pool.crash(JOB, 1, 2)
-    assert found is not None
-    assert (found.row, found.crash) == (5, "Aborted")
+    assert pool.crash(JOB, 1, 2) == (
+        "row 5 of split 2 of dataset data:rows ended a worker in epoch 1: Aborted. It has ended 2 "
+        "workers. Fix what this line calls, or skip the row"
+    )
     pool.update([crashed("c"), worker("d")])
-    assert pool.crash(JOB, 1, 2) is None
+    assert not pool.crash(JOB, 1, 2)
+
+
+def test_kills_count_if_three_hit_the_same_row(pool: WorkerPool) -> None:
+    """A kill may come from outside, when a split happens to be at some row."""
+    pool.add([crashed(str(i), row=row, crash=KILLED) for i, row in enumerate((3, 4, 5, 6, 3))])
+    pool.update([crashed("aborted")])
+    assert not pool.crash(JOB, 1, 2)
+    pool.update([crashed("third", crash=KILLED)])
+    assert not pool.crash(JOB, 1, 3)
+    error = pool.crash(JOB, 1, 2)
+    assert "row 3 of split 2 of dataset data:rows ended a worker in epoch 1: SIGKILL" in error
+    assert "Raise spec.workers.resources.limits.memory" in error
+
+
+def test_a_description_that_ended_two_workers_of_this_consumer_is_reported(
+    pool: WorkerPool,
+) -> None:
+    report = StalledSplit(
+        dataset=DATA, step=STEPS[0], crash="Aborted", first_run="mine", at="in f (data.py:3)"
+    )
+    for name in ("a", "b"):
+        assert not pool.description_crash(JOB, "mine")
+        pool.add([WorkerInfo(worker_id=name, address="127.0.0.1:9", stalled=[report])])
+    assert not pool.description_crash(JOB, "of another start"), "the code may have changed"
+    assert not pool.crash(Job(entry_point=JOB.entry_point, first_run="mine"), 0, 0)
+    assert pool.description_crash(JOB, "mine") == (
+        "importing the module of dataset data:rows ended a worker: Aborted, in f (data.py:3). It "
+        "has ended 2 workers. Fix what this line calls"
+    )
+
+
+def test_a_description_that_takes_long_is_named(pool: WorkerPool) -> None:
+    report = StalledSplit(dataset=DATA, step=STEPS[1], seconds=12, at="in f (data.py:3)")
+    pool.update([WorkerInfo(worker_id="a", address="127.0.0.1:9", stalled=[report])])
+    assert pool.slow_description(DATA) == (
+        "describing dataset data:rows has taken 12 s, in f (data.py:3)"
+    )
+    assert pool.slow_description("other:rows") == ""
+    assert pool.stalled("a", DATA, 0, 0) == "", "it is no split"
 
 
 def test_crashes_of_an_earlier_run_do_not_count(pool: WorkerPool) -> None:
     """Workers repeat their reports while they live. The user has replaced a file since."""
     pool.update([crashed("a"), crashed("b")])
-    assert pool.crash(Job(entry_point=JOB.entry_point, first_run="d.2"), 1, 2) is None
-    assert pool.crash(JOB, 1, 2) is not None
+    assert pool.crash(Job(entry_point=JOB.entry_point, first_run="d.2"), 1, 2) == ""
+    assert pool.crash(JOB, 1, 2)
 
 
 def test_a_release_of_a_worker_that_is_gone_is_ignored(pool: WorkerPool) -> None:

@@ -20,7 +20,7 @@ class CountingDescribe:
         self.drafts: list[types_pb2.Job] = []
         self.broken = False
 
-    def __call__(self, draft: types_pb2.Job) -> types_pb2.Job:
+    def __call__(self, draft: types_pb2.Job, _consumer: str) -> types_pb2.Job:
         self.drafts.append(draft)
         if self.broken:
             raise DatasetFnError("broken")
@@ -87,7 +87,7 @@ def test_a_description_that_hangs_fails_the_others_in_time(monkeypatch: pytest.M
     monkeypatch.setattr(describe_cache, "_MAX_WAIT_SECONDS", 0.2)
     begun, returns = threading.Event(), threading.Event()
 
-    def describe(draft: types_pb2.Job) -> types_pb2.Job:
+    def describe(draft: types_pb2.Job, _consumer: str) -> types_pb2.Job:
         begun.set()
         returns.wait(30)
         return draft

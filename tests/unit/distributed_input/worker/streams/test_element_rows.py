@@ -71,6 +71,23 @@ def test_an_error_of_the_dataset_is_reported_as_such() -> None:
         next(found)
 
 
+def test_the_note_of_a_crash_has_the_rows_that_it_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crash_notes, "_memory", memory := [bytearray(crash_notes._RECORD.size)])
+    monkeypatch.setattr(crash_notes, "_free", [0])
+    noted = []
+
+    def elements() -> Iterator[np.ndarray]:
+        for _ in range(2):
+            note = crash_notes._Record._make(crash_notes._RECORD.unpack(memory[0]))
+            noted.append((note.row, note.rows))
+            yield np.zeros(3, np.uint8)
+
+    list(encode_elements(split_of(elements()), StreamCounters()))
+    assert noted == [(0, 0), (3, 6)], "TensorFlow computes one element ahead"
+
+
 def test_a_split_that_ends_leaves_its_record_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crash_notes, "_memory", [bytearray(crash_notes._RECORD.size)])
     monkeypatch.setattr(crash_notes, "_free", free := [0])

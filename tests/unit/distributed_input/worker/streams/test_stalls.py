@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -54,8 +53,7 @@ def place(run: Callable[[], Any]) -> str:
     thread = threading.Thread(target=run)
     thread.start()
     time.sleep(0.2)
-    frame = sys._current_frames()[thread.ident or 0]
-    found = stalls._place(frame)
+    found = stalls.place_of(thread.ident or 0)
     thread.join()
     return found
 
@@ -74,6 +72,12 @@ def test_the_line_of_the_user_is_named_also_as_the_innermost_one() -> None:
         time.sleep(0.5)
 
     assert re.fullmatch(rf"in own \({re.escape(__file__)}:\d+\)", place(own))
+
+
+def test_a_line_in_a_file_whose_name_is_not_utf_8_is_named_with_escapes() -> None:
+    names: dict[str, Any] = {"time": time}
+    exec(compile("def run(): time.sleep(0.5)", "/caf\udce9.py", "exec"), names)
+    assert place(names["run"]) == "in run (/caf\\udce9.py:1)"
 
 
 def test_tensorflow_that_the_user_calls_has_no_line() -> None:
