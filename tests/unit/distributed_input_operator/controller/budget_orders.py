@@ -30,6 +30,7 @@ from tests.unit.distributed_input_operator.controller.budget_world import (
 )
 
 Inputs = tuple[Workers, ...]
+Steps = frozenset[Workers] | tuple[Workers, ...]
 
 
 class State(NamedTuple):
@@ -75,7 +76,7 @@ def _most_pods(one: Workers) -> int:
 
 
 @cache
-def _written_or_lost(steps: Collection[Workers]) -> Collection[Workers]:
+def _written_or_lost(steps: Steps) -> set[Workers]:
     return {step._replace(granted=None) for step in steps}
 
 
@@ -162,7 +163,7 @@ class Search:
             for steps in product(*(_written_or_lost(self._steps(one)) for one in inputs)):
                 yield "restart", State(steps, self._ledgers.restart(steps))
 
-    def _steps(self, one: Workers) -> Collection[Workers]:
+    def _steps(self, one: Workers) -> Steps:
         return (one,) if self._alone else own_steps(one)
 
     def _asked(self, state: State, at: int, one: Workers) -> State:
