@@ -22,10 +22,16 @@ _CURRENT = """
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.injection.pod import inject
+from distributed_input.api.resource.status import Status
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
+from distributed_input_operator.objects.running_defaults import with_running_defaults
 from distributed_input_operator.objects.shared import shared_objects
-from distributed_input_operator.objects.snapshot import Settings
+from distributed_input_operator.objects.snapshot import Settings, Snapshot
 from distributed_input_operator.objects.worker import worker_objects
+
+def continued(resource, settings, running):
+    objects = {("Deployment", one["metadata"]["name"]): one for one in running}
+    return with_running_defaults(Snapshot(resource, Status(), settings, objects, code="code"))
 """
 _IMPORTS = {
     "": _CURRENT,
@@ -40,6 +46,9 @@ from distributed_input_operator.core.worker import worker_objects
 
 def inject(pod, owners, find, settings):
     return injected(pod, owners, find, settings.sidecar_image)
+
+def continued(resource, settings, running):
+    return settings
 """,
 }
 """Imports by release. "": this checkout."""
@@ -47,7 +56,7 @@ _PROGRAM = """
 import json, sys
 request = json.load(sys.stdin)
 resource = DistributedInput.model_validate(request["resource"])
-settings = Settings(*request["images"])
+settings = continued(resource, Settings(*request["images"]), request["running"])
 ports = request["ports"]
 # All pods of a test share the ports of this machine.
 names.DISPATCHER_PORT = ports.get("dispatcher", names.DISPATCHER_PORT)
@@ -85,6 +94,7 @@ def create_pods(
     release: str = "",
     code: Path | None = None,
     ports: Mapping[str, int] | None = None,
+    running: InputPods | None = None,
 ) -> InputPods:
     """Run the operator's pure functions in a process of a release.
 
@@ -95,6 +105,7 @@ def create_pods(
         code: folder with the code of the release. None: this checkout.
         ports: ports of "dispatcher" and "worker", and "<part>-metrics", also of "trainer". The
             defaults are those of the release.
+        running: what exists of the input, which this checkout continues.
     """
     if not release:
         spec = {"encryption": EARLIER_DEFAULT, **spec}
@@ -108,6 +119,7 @@ def create_pods(
         "resource": {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec},
         "images": IMAGES,
         "ports": dict(ports or {}),
+        "running": [running.dispatcher, running.worker] if running else [],
         "trainer": {
             "metadata": {
                 "uid": "pod-0",

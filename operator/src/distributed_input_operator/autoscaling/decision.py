@@ -79,7 +79,8 @@ class AutoscalingState:
     """Time in seconds since which there are consumers, but no workers and no rates."""
     lower_since: float | None = None
     """Time in seconds since which clearly fewer than `fewer` would have been enough. It begins the
-    next window. The status does not have it: for a new leader, the next window begins later."""
+    next window. The status does not have it: after a change of the leader, the next window begins
+    at the end of this one at the latest, so the number falls at most one window later."""
     lower: int = 0
     """Maximum number of workers needed since then."""
 

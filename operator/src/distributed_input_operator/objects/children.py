@@ -12,6 +12,8 @@ from distributed_input.api import environment, files, flags, identity, names, pr
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input_operator.objects.snapshot import Settings
 
+OS_LABEL = "kubernetes.io/os"
+"""Label of nodes. The images are for Linux."""
 APPLIED_ANNOTATION = f"{names.PREFIX}applied"
 """A hash of the applied manifest. It changes if the operator stops setting a field, which must
 then be removed from the object."""
@@ -119,6 +121,8 @@ def pod_template(
 
 
 def node_fields(
+    component: str,
+    settings: Settings,
     selector: Mapping[str, str],
     given: Sequence[Mapping[str, Any]],
     priority_class: str | None,
@@ -130,7 +134,9 @@ def node_fields(
     is 5 minutes. A given toleration for the same taint, or for all taints, takes precedence.
 
     Args:
-        selector: of the input's spec. The images are for Linux, which it may override.
+        component: dispatcher or worker.
+        settings: the operator's settings.
+        selector: of the input's spec. It may override the operating system.
         given: tolerations of the input's spec.
         priority_class: of the input's spec.
         own: further tolerations.
@@ -146,8 +152,10 @@ def node_fields(
         }
         for key in taints
     ]
+    default = {} if component in settings.any_os else {OS_LABEL: "linux"}
+    nodes = {**default, **selector}
     return {
-        "nodeSelector": {"kubernetes.io/os": "linux", **selector},
+        **({"nodeSelector": nodes} if nodes else {}),
         "tolerations": [*own, *given, *lost],
         **({"priorityClassName": priority_class} if priority_class else {}),
     }

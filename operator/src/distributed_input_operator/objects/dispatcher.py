@@ -96,6 +96,8 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "containers": [process],
         **node_fields(
+            names.DISPATCHER,
+            settings,
             spec.dispatcher.node_selector,
             spec.dispatcher.tolerations,
             spec.dispatcher.priority_class_name,

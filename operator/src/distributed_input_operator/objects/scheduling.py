@@ -14,6 +14,7 @@ from distributed_input.api import names
 from distributed_input.api.resource.sections.pods import AcceleratorSpec
 from distributed_input.api.resource.sections.workers import WorkersSpec
 from distributed_input_operator.objects.children import node_fields
+from distributed_input_operator.objects.snapshot import Settings
 
 HOSTNAME = "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
@@ -38,13 +39,18 @@ def accelerator_resources(accelerator: AcceleratorSpec | None) -> dict[str, str]
     return {TPU if accelerator.type == "gke-tpu" else GPU: str(accelerator.count)}
 
 
-def scheduling_fields(name: str, workers: WorkersSpec) -> dict[str, Any]:
+def scheduling_fields(name: str, workers: WorkersSpec, settings: Settings) -> dict[str, Any]:
     """Return the non-empty fields of a worker pod's spec that restrict its nodes."""
     selector = {**_accelerator_selector(workers.accelerator), **workers.node_selector}
     affinity = _affinity(name, workers)
     return {
         **node_fields(
-            selector, workers.tolerations, workers.priority_class_name, _tolerations(workers)
+            names.WORKER,
+            settings,
+            selector,
+            workers.tolerations,
+            workers.priority_class_name,
+            _tolerations(workers),
         ),
         **({"affinity": affinity} if affinity else {}),
     }

@@ -200,7 +200,7 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         "terminationGracePeriodSeconds": workers.termination_grace_period_seconds,
         "containers": [process],
         "volumes": [*volumes, *workers.volumes],
-        **scheduling_fields(name, workers),
+        **scheduling_fields(name, workers, settings),
         **image_pull_secrets(settings),
     }
 

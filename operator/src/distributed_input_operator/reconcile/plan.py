@@ -25,7 +25,7 @@ from distributed_input_operator.autoscaling.rates import reconcile_interval
 from distributed_input_operator.budget.claim import Grant, WorkerRequest
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
-from distributed_input_operator.objects.running_images import with_running_images
+from distributed_input_operator.objects.running_defaults import with_running_defaults
 from distributed_input_operator.objects.shared import (
     CREATED_ONCE,
     certificate_objects,
@@ -123,7 +123,7 @@ def plan_demand(snapshot: Snapshot, now: float) -> Demand:
     """
     resource = snapshot.resource
     requested, decision = _requested_workers(snapshot, now)
-    settings = with_running_images(snapshot)
+    settings = with_running_defaults(snapshot)
     workers = worker_objects(resource, settings, requested, snapshot.code)
     dispatcher = dispatcher_objects(resource, settings)
     changes = part_changes(snapshot, (dispatcher[0], workers[0]), now)

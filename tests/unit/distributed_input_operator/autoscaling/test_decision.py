@@ -69,9 +69,13 @@ def test_workers_fall_only_to_the_maximum_that_a_whole_window_needed(state, limi
             assert state.desired >= min(max(window), limits.maximum)
 
 
-@given(bounds, st.lists(needs, min_size=1, max_size=20), st.lists(st.floats(0, 1), min_size=1))
-def test_the_number_falls_when_fewer_were_needed_for_two_windows(limits, earlier, parts):
-    """Whatever the need does below its new maximum, for example after late heartbeats."""
+@given(
+    bounds,
+    st.lists(needs, min_size=1, max_size=20),
+    st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1),
+)
+def test_the_number_falls_when_fewer_were_needed_for_two_windows(limits, earlier, later):
+    """Whatever the need does below its new maximum, and however often another operator leads."""
     assume(limits.window > 1)
     tick, state, now = limits.window / 5, AutoscalingState(100), 0.0
     for need in earlier:
@@ -80,7 +84,10 @@ def test_the_number_falls_when_fewer_were_needed_for_two_windows(limits, earlier
     most = min(earlier) / 2
     for number in range(12):
         now += tick
-        need = most * parts[number % len(parts)]
+        part, restarts = later[number % len(later)]
+        if restarts:  # The status does not have the rest.
+            state = AutoscalingState(state.desired, state.fewer_since, state.fewer)
+        need = most * part
         state = decide(state, limits, Observation(need, 1, 0, state.desired), now).state
     highest = max(limits.minimum, math.ceil(most * (1 + SPARE_CAPACITY)))
     assert state.desired <= min(highest, limits.maximum) or most == 0

@@ -2,7 +2,7 @@
 
 Each action is one step of one party, so that the steps can come in any order:
 
-    ask         a reconciliation asks the ledger for the number that is wanted now; 0 withdraws
+    ask         a reconciliation asks the ledger for the number that is wanted; 0 withdraws
     write       the same reconciliation writes what was granted to the Deployment
     controller  the ReplicaSet controller reads the number, and creates or deletes one pod
     end         a terminating pod is gone; it never comes back
@@ -13,8 +13,7 @@ Each action is one step of one party, so that the steps can come in any order:
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cache
@@ -28,10 +27,10 @@ from distributed_input_operator.reconcile.claims import existing_request
 
 ROUNDS = 3
 """Rounds after the last change in which the world settles."""
+RECONCILIATIONS = 2
+"""Reconciliations of an input in one round: its pods cause one when they are gone."""
 SIZE = (1, 0, 0)
 """What one worker uses."""
-Action = tuple[str, str, int]
-"""What happens, to which input, and the number that it asks for."""
 
 
 class Workers(NamedTuple):
@@ -67,6 +66,22 @@ class Workers(NamedTuple):
         elif one.running > one.goal:
             one = one._replace(running=one.running - 1, terminating=one.terminating + 1)
         return one._replace(counted=one.running) if one.running == one.goal else one
+
+    def ended(self) -> Workers:
+        """Return the workers after a terminating pod is gone."""
+        return self._replace(terminating=self.terminating - 1)
+
+    def rested(self) -> Workers:
+        """Return the workers after all that can happen to them without a reconciliation."""
+        one = self if self.granted is None else self.written()
+        while one.waits_for_controller:
+            one = one.controlled()
+        return one._replace(terminating=0)
+
+    @property
+    def pods(self) -> int:
+        """The number of pods, terminating ones included."""
+        return self.running + self.terminating
 
     @property
     def waits_for_controller(self) -> bool:
@@ -108,6 +123,56 @@ def _request(key: InputKey, wanted: int, priority: int, *state: int) -> WorkerRe
     return replace(found, claim=replace(claim, started=True))
 
 
+def contents(ledger: Ledger) -> tuple[object, ...]:
+    """Return all that decides what a ledger of these inputs does next."""
+    requests = sorted(ledger._requests.items())
+    return (
+        *((key, one.claim, one.scaling, one.incomplete) for key, one in requests),
+        *(claim for _, claim in sorted(ledger._claims.items())),
+        *((one.workers, one.dispatcher) for _, one in sorted(ledger._grants.items())),
+        *ledger._reserved.values(),
+        ledger.outdated,
+        frozenset(ledger._unsettled),
+        frozenset(ledger._short),
+    )
+
+
+def copied(ledger: Ledger) -> Ledger:
+    """Return an independent copy. The values in the ledger's collections cannot change."""
+    other = copy(ledger)
+    for name, one in vars(ledger).items():
+        if type(one) in (dict, set):
+            setattr(other, name, one.copy())
+    return other
+
+
+@cache
+def _policy(limit: int) -> PolicySpec:
+    return PolicySpec.model_validate({"budgets": [{"name": "all", "limits": {"workers": limit}}]})
+
+
+def new_ledger(limit: int, found: Iterable[WorkerRequest | None]) -> Ledger:
+    """Return the ledger of a new operator.
+
+    Args:
+        limit: workers in the budget of all inputs.
+        found: what it finds of each input.
+    """
+    ledger = Ledger()
+    ledger.set_policy(_policy(limit))
+    for request in found:
+        if request:
+            ledger.complete(request)
+    return ledger
+
+
+def is_settled(inputs: Iterable[Workers], limit: int) -> bool:
+    """Return whether the budget is used up, or all have what they want, and no pod is left."""
+    known = list(inputs)
+    replicas, wanted = sum(one.replicas for one in known), sum(one.wanted for one in known)
+    return replicas == min(limit, wanted) == sum(one.pods for one in known)
+
+
 class World:
     """Some inputs in one budget. The first has the lowest priority."""
 
@@ -115,121 +180,67 @@ class World:
         self.limit = limit
         self.inputs = {name: Workers() for name in names}
         self._priorities = {name: number for number, name in enumerate(names)}
-        self._policy = PolicySpec.model_validate(
-            {"budgets": [{"name": "all", "limits": {"workers": limit}}]}
-        )
         self._restart()
 
     def _restart(self) -> None:
-        self.ledger = Ledger()
-        self.ledger.set_policy(self._policy)
         for name, one in self.inputs.items():
             self.inputs[name] = one._replace(granted=None)
-            if request := one.found(("t", name)):
-                self.ledger.complete(request)
+        found = [one.found(("t", name)) for name, one in self.inputs.items()]
+        self.ledger = new_ledger(self.limit, found)
 
-    def copy(self) -> World:
-        """Return an independent copy. The values in the ledger's collections cannot change."""
-        other = copy(self)
-        other.inputs = dict(self.inputs)
-        other.ledger = copy(self.ledger)
-        for name, one in vars(self.ledger).items():
-            if type(one) in (dict, set):
-                setattr(other.ledger, name, one.copy())
-        return other
-
-    def state(self) -> tuple[object, ...]:
-        """Return all that decides what can happen next."""
-        ledger = self.ledger
-        return (
-            *self.inputs.values(),
-            *((one.claim, one.scaling) for _, one in sorted(ledger._requests.items())),
-            *(one for _, one in sorted(ledger._claims.items())),
-            *((one.workers, one.target) for _, one in sorted(ledger._grants.items())),
-            ledger.outdated,
-            *sorted(ledger._unsettled),
-            *sorted(ledger._short),
-        )
-
-    def actions(self, numbers: Sequence[int]) -> Iterator[Action]:
-        """Yield what can happen. `numbers`: what inputs may ask for."""
+    def actions(self) -> Iterator[tuple[str, str]]:
+        """Yield what can happen, and to which input."""
         for name, one in self.inputs.items():
-            if one.granted is None:
-                yield from (("ask", name, number) for number in numbers)
-            else:
-                yield "write", name, 0
+            yield ("ask" if one.granted is None else "write"), name
             if one.waits_for_controller:
-                yield "controller", name, 0
+                yield "controller", name
             if one.terminating:
-                yield "end", name, 0
-        yield "restart", "", 0
+                yield "end", name
+        yield "restart", ""
         if self.ledger.outdated:
-            yield "reallocate", "", 0
+            yield "reallocate", ""
 
-    def act(self, what: str, name: str = "", number: int = 0) -> None:
+    def act(self, what: str, name: str = "") -> None:
         """Let one thing happen."""
+        one = self.inputs.get(name, Workers())
         match what:
             case "ask":
-                one = self.inputs[name]._replace(wanted=number)
                 request = one.request(("t", name), self._priorities[name])
-                granted = self.ledger.request(request).workers
-                self.inputs[name] = one._replace(granted=granted)
+                one = one._replace(granted=self.ledger.request(request).workers)
             case "write":
-                self.inputs[name] = self.inputs[name].written()
+                one = one.written()
             case "controller":
-                self.inputs[name] = self.inputs[name].controlled()
+                one = one.controlled()
             case "end":
-                one = self.inputs[name]
-                self.inputs[name] = one._replace(terminating=one.terminating - 1)
+                one = one.ended()
             case "reallocate":
                 self.ledger.reallocate()
             case _:
                 self._restart()
+        if name:
+            self.inputs[name] = one
 
     def settle(self) -> None:
-        """Do one round: each party does all that it has to do, and the pods end."""
-        for name, one in self.inputs.items():
-            if one.granted is not None:
-                self.act("write", name)
-            self._reconcile(name)
-            while self.inputs[name].waits_for_controller:
-                self.act("controller", name)
-            self.inputs[name] = self.inputs[name]._replace(terminating=0)
-            self._reconcile(name)
+        """Do one round: reconcile each input when its pods rest, and reallocate."""
+        for name in (name for name in self.inputs for _ in range(RECONCILIATIONS)):
+            self.inputs[name] = self.inputs[name].rested()
+            self.act("ask", name)
+            self.act("write", name)
         if self.ledger.outdated:
             self.ledger.reallocate()
-
-    def _reconcile(self, name: str) -> None:
-        self.act("ask", name, self.inputs[name].wanted)
-        self.act("write", name)
 
     @property
     def pods(self) -> int:
         """The number of all pods, terminating ones included."""
-        return sum(one.running + one.terminating for one in self.inputs.values())
+        return sum(one.pods for one in self.inputs.values())
 
-    def is_settled(self) -> bool:
-        """Return whether the budget is used up, or all have what they want, and no pod is left."""
-        replicas = sum(one.replicas for one in self.inputs.values())
-        wanted = sum(one.wanted for one in self.inputs.values())
-        return replicas == min(self.limit, wanted) == self.pods
-
-    def fault(self, rounds: int, good: set[object] | None = None) -> str:
-        """Return what is wrong, or what is still wrong after some rounds without changes.
-
-        `good` gets the states from which the world settles in one round less.
-        """
+    def fault(self) -> str:
+        """Return what is wrong, or what is still wrong after some rounds without changes."""
         if self.pods > self.limit:
             return "too many pods"
-        world, known = self.copy(), set() if good is None else good
-        for _ in range(rounds):
-            world.settle()
-            if (state := world.state()) in known:
-                return ""
-            if world.is_settled():
-                known.add(state)
-                return ""
-        return "not settled"
+        for _ in range(ROUNDS):
+            self.settle()
+        return "" if is_settled(self.inputs.values(), self.limit) else "not settled"
 
 
 WEIGHTS = {"ask": 0.7, "restart": 0.05}
@@ -239,44 +250,15 @@ WEIGHTS = {"ask": 0.7, "restart": 0.05}
 def random_fault(seed: int, names: str, limit: int, steps: int) -> str:
     """Let random actions happen. Return what is wrong, and the actions. Empty: nothing."""
     chance, world, done = random.Random(seed), World(names, limit), []
-    wanted = dict.fromkeys(names, 0)
     for _ in range(steps):
         if chance.random() < 0.1:
-            wanted[chance.choice(names)] = chance.choice((0, chance.randint(1, limit + 3)))
-        actions = [(what, name, wanted.get(name, 0)) for what, name, _ in world.actions((0,))]
-        (action,) = chance.choices(actions, [WEIGHTS.get(what, 1) for what, *_ in actions])
+            name, wanted = chance.choice(names), chance.choice((0, chance.randint(1, limit + 3)))
+            world.inputs[name] = world.inputs[name]._replace(wanted=wanted)
+        actions = list(world.actions())
+        (action,) = chance.choices(actions, [WEIGHTS.get(what, 1) for what, _ in actions])
         world.act(*action)
         done.append(action)
         if world.pods > limit:
             break
-    fault = world.fault(ROUNDS)
+    fault = world.fault()
     return f"{fault}: {done}" if fault else ""
-
-
-def exhaustive_fault(names: str, limit: int, most: int | None = None) -> tuple[str, int]:
-    """Let all actions happen in all orders.
-
-    Returns:
-        What is wrong, with the fewest actions that lead to it (empty: nothing), and the number of
-        states that were reached. Each state was checked.
-    """
-    first = World(names, limit)
-    parents: dict[object, tuple[object, Action] | None] = {first.state(): None}
-    good: set[object] = set()
-    waiting = deque([first])
-    while waiting and (most is None or len(parents) < most):
-        world = waiting.popleft()
-        state: object = world.state()
-        if fault := world.fault(ROUNDS, good):
-            done: list[Action] = []
-            while (parent := parents[state]) is not None:
-                state = parent[0]
-                done.insert(0, parent[1])
-            return f"{fault}: {done}", len(parents)
-        for action in world.actions((0, limit)):
-            other = world.copy()
-            other.act(*action)
-            if (reached := other.state()) not in parents:
-                parents[reached] = state, action
-                waiting.append(other)
-    return "", len(parents)

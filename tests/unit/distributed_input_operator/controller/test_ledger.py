@@ -10,10 +10,7 @@ import pytest
 from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
 from distributed_input_operator.controller.ledger import Ledger
-from tests.unit.distributed_input_operator.controller.budget_world import (
-    exhaustive_fault,
-    random_fault,
-)
+from tests.unit.distributed_input_operator.controller.budget_world import random_fault
 
 
 def policy(**spec):
@@ -163,14 +160,6 @@ def test_a_budget_holds_in_random_runs_and_is_used_up_in_the_end(part):
     runs = int(os.environ.get("BUDGET_RUNS", "120")) // 4
     faults = [random_fault(seed, "abc", 12, 100) for seed in range(part * runs, (part + 1) * runs)]
     assert [one for one in faults if one] == []
-
-
-def test_a_budget_holds_in_all_orders_of_actions_and_is_used_up_in_the_end():
-    """`make budgets` reaches all states, with 3 workers."""
-    workers = int(os.environ.get("BUDGET_WORKERS", "0"))
-    fault, states = exhaustive_fault("ab", workers or 2, None if workers else 400)
-    assert fault == ""
-    print(f"{states} states")
 
 
 def test_a_waiting_input_gets_the_workers_of_a_deleted_one():

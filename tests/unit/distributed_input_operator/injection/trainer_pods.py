@@ -18,10 +18,12 @@ from tests.unit.distributed_input.api.resource.manifests import manifest
 IMAGE = "registry/sidecar:1"
 SETTINGS = Settings("registry/worker:1", IMAGE)
 API_VERSIONS = {
+    "CronJob": "batch/v1",
     "Job": "batch/v1",
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "ReplicaSet": "apps/v1",
     "StatefulSet": "apps/v1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
 }
 """Of the kinds that own trainer pods. Others have the same kinds in other groups."""
 
@@ -129,9 +131,9 @@ def replicated(name: str, replicas: int, completions: int, inputs: str | None = 
     return {"name": name, "replicas": replicas, "template": {"spec": spec}}
 
 
-def jobset(*replicated_jobs: Any) -> Any:
-    """Return a JobSet."""
-    return owner("JobSet", "fits", {"replicatedJobs": list(replicated_jobs)})
+def jobset(*replicated_jobs: Any, above: tuple[str, ...] = ()) -> Any:
+    """Return a JobSet. `above` is kind and name of its controller."""
+    return owner("JobSet", "fits", {"replicatedJobs": list(replicated_jobs)}, *above)
 
 
 def jobset_job(completions: int | None = 2, indexed: bool = True) -> Any:

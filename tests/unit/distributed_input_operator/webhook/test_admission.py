@@ -188,7 +188,8 @@ def test_owners_that_own_each_other_end():
     other["metadata"]["ownerReferences"] = [reference("Job", "fit")]
     api = FakeApi(train={})
     api.put(one, other)
-    assert respond(pod(owner=("Job", "fit")), api)["allowed"]
+    trainer = pod(owner=("Job", "fit"), annotations={names.CONSUMERS_ANNOTATION: "2"})
+    assert respond(trainer, api)["allowed"]
     assert "trainer index and count" in refusal(pod(owner=("StatefulSet", "fits")), api)[1]
 
 

@@ -7,7 +7,13 @@ works for every pod. The number of trainers is in the Job's spec.
 from __future__ import annotations
 
 from distributed_input.api import names
-from distributed_input_operator.injection.owners.owner import OwnerKind, Owners, Resolver, title
+from distributed_input_operator.injection.owners.owner import (
+    OwnerKind,
+    Owners,
+    Resolver,
+    check_whole,
+    title,
+)
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     RefusedError,
@@ -51,8 +57,10 @@ def _rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | Non
     spec, name = owners[0]["spec"], title(owners[0])
     one_pod = spec.get("parallelism", 1) == 1 and spec.get("completions") in (None, 1)
     if one_pod and spec.get("completionMode") != "Indexed":
+        check_whole(owners[0], 1, count)
         return TrainerRank(literal(0), 1, name)
     completions = completions_of(owners[0], count)
+    check_whole(owners[0], completions, count)
     index = annotations_of(pod).get(COMPLETION_INDEX, "")
     if count is None and index.isdecimal() and int(index) >= completions:
         # The Job was read before it was scaled. Its controller creates the pod again.

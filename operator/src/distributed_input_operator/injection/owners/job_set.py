@@ -7,7 +7,13 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input_operator.injection.owners.job import COMPLETION_INDEX, JOB, completions_of
-from distributed_input_operator.injection.owners.owner import OwnerKind, Owners, Resolver, title
+from distributed_input_operator.injection.owners.owner import (
+    OwnerKind,
+    Owners,
+    Resolver,
+    check_whole,
+    title,
+)
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     RefusedError,
@@ -31,7 +37,9 @@ def _rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | Non
     if len(owners) < 2 or not (JOB.describes(owners[0]) and JOB_SET.describes(owners[1])):
         return None
     completions_of(owners[0], count)
-    return _rank_in(owners[1], pod)
+    rank = _rank_in(owners[1], pod)
+    check_whole(owners[1], rank.count or 0, count)
+    return rank
 
 
 def _rank_in(jobset: Manifest, pod: Manifest) -> TrainerRank:

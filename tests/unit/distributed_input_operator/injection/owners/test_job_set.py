@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api import names
 from tests.unit.distributed_input_operator.injection.ranks import rank_of, refusal_of
 from tests.unit.distributed_input_operator.injection.trainer_pods import (
     jobset,
@@ -52,3 +53,12 @@ def test_a_job_without_index_is_refused():
 
 def test_a_template_of_a_jobset_is_refused():
     assert "use the webhook" in refusal_of(template(), jobset(replicated("a", 1, 2)))
+
+
+def test_a_jobset_whose_controller_may_create_more_is_refused_without_the_count():
+    parts, trainer = replicated("a", 2, 2), jobset_pod("a", 1, 0)
+    message = refusal_of(trainer, jobset_job(), jobset(parts, above=("Sweep", "s")))
+    assert "JobSet fits belongs to Sweep s, which may create further trainers" in message
+    assert rank_of(trainer, jobset_job(), jobset(parts, above=("TrainJob", "fit"))) == (2, 4)
+    trainer["metadata"]["annotations"][names.CONSUMERS_ANNOTATION] = "4"
+    assert rank_of(trainer, jobset_job(), jobset(parts, above=("Sweep", "s"))) == (2, 4)
