@@ -149,7 +149,7 @@ class Store:
     def _is_deleted(self, obj: Json, version: int) -> bool:
         """Return whether an unknown object existed before all that is known, and so is deleted."""
         kind, places = obj.get("kind", ""), (None, obj["metadata"].get("namespace"))
-        return any(version <= self._complete.get((kind, one), 0) for one in places)
+        return any(version <= self._complete.get((kind, one), -1) for one in places)
 
     def _discard(self, key: InputKey, place: Key, uid: str) -> None:
         self._remove(key, place)

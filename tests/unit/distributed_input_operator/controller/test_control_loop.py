@@ -104,7 +104,8 @@ class SlowApi:
 
     async def objects(self, *_: Any) -> AsyncIterator[Any]:
         """List the children of one input: none."""
-        for one in ():
+        nothing: list[Any] = []
+        for one in nothing:
             yield one
 
     async def pages(self, *_: Any) -> AsyncIterator[Any]:

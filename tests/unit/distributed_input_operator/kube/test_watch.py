@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from typing import Any
 
@@ -87,7 +88,7 @@ def stored(name: str, version: int = 9) -> Json:
 
 
 def line(kind: str, obj: Json) -> bytes:
-    return web.json_response({"type": kind, "object": obj}).body + b"\n"  # type: ignore[operator]
+    return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
 
 
 def run(body: Any, server: Server) -> Store:
@@ -105,9 +106,8 @@ def run(body: Any, server: Server) -> Store:
         mirrors = [Mirror(store, kind, None, lambda *_: None) for kind in (INPUT, POLICY)]
         async with asyncio.timeout(50), ApiClient(settings) as client:
             watching = asyncio.create_task(watch(Api(client), mirrors, ()))
-            listed = asyncio.gather(*(one.listed.wait() for one in mirrors))
-            await asyncio.wait([watching, listed], return_when=asyncio.FIRST_COMPLETED)
-            assert not watching.done(), watching.exception()
+            for one in mirrors:
+                await one.listed.wait()
             await body(store)
             watching.cancel()
             await asyncio.wait([watching])
