@@ -1,4 +1,4 @@
-"""The operator's process in a fork of a zygote. It repairs early, and its clock may be wrong."""
+"""The operator's process in a fork of a zygote, whose clock may be wrong."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from kubernetes.aio.config import kube_config
 
 from distributed_input_operator import main as operator
 from distributed_input_operator.controller import leader
-from distributed_input_operator.controller.resync import Resync
 
 SKEW_ENV = "DISTRIBUTED_INPUT_TEST_SKEW"
 """Seconds that the process's clock is ahead."""
-_GRACE_SECONDS = 1.0
-"""Instead of 20 s, so that a test can wait for the repair of many missed events."""
 
 
 def _skew(seconds: float) -> None:
@@ -38,6 +35,5 @@ def main(argv: Sequence[str]) -> int:
     """Run the operator. Return its exit status."""
     if seconds := float(os.environ.get(SKEW_ENV, "0")):
         _skew(seconds)
-    Resync.check.__defaults__ = (_GRACE_SECONDS,)
     kube_config.KUBE_CONFIG_DEFAULT_LOCATION = os.environ["KUBECONFIG"]  # read before the fork
     return operator.main(argv)

@@ -30,8 +30,8 @@ class Faults:
     """Requests whose connection closes before the API server gets them."""
     lost_after: float = 0.0
     """Requests whose connection closes after the API server has handled them."""
-    missed: float = 0.0
-    """Watch events that do not arrive."""
+    cut: float = 0.0
+    """Watch events that do not arrive, because the connection closes before them."""
     duplicated: float = 0.0
     """Watch events that arrive twice, and once more after a later event."""
     slow: float = 0.0
@@ -112,7 +112,7 @@ class FaultProxy(Proxy):
     ) -> None:
         if watches:
             await response.prepare(request)
-            await self._events(upstream, response)
+            await self._events(request, upstream, response)
             return
         if self._hits(self.faults.lost_after, "lost after"):
             abort(request)
@@ -127,15 +127,21 @@ class FaultProxy(Proxy):
             return
         await super()._stream(request, upstream, response, watches, fails)
 
-    async def _events(self, upstream: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+    async def _events(
+        self,
+        request: web.Request,
+        upstream: aiohttp.ClientResponse,
+        response: web.StreamResponse,
+    ) -> None:
         """Pass on the events of a watch, line by line."""
         rest, again = b"", b""
         async for data in upstream.content.iter_any():
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 faults = self.faults
-                if self._hits(faults.missed, "missed event"):
-                    continue
+                if self._hits(faults.cut, "cut watch"):
+                    abort(request)
+                    return
                 if faults.slow:
                     await asyncio.sleep(faults.slow * self._random.random())
                 await response.write(line + b"\n" + again)

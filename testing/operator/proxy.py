@@ -16,7 +16,14 @@ import yaml
 from aiohttp import web
 
 _HOP_BY_HOP = frozenset({"transfer-encoding", "content-length", "connection", "content-encoding"})
-_FAULTS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
+_FAULTS = {
+    403: "Forbidden",
+    409: "Conflict",
+    410: "Expired",
+    429: "TooManyRequests",
+    500: "InternalError",
+}
+_RANDOM = (409, 410, 429, 500)
 _UNCOUNTED = ("/leases", "/selfsubjectaccessreviews")
 
 
@@ -40,6 +47,7 @@ class Proxy:
         writes: method and path of each successful write.
         on_write: called after each write, in the proxy's thread.
         watches: paths of all watch requests.
+        lists: paths of all requests that begin a list.
     """
 
     def __init__(self, kubeconfig: Path, folder: Path, seed: int = 0) -> None:
@@ -50,6 +58,8 @@ class Proxy:
         self.writes: list[str] = []
         self.on_write: Callable[[], None] = lambda: None
         self.watches: list[str] = []
+        self.lists: list[str] = []
+        self._refused: tuple[Callable[[str], bool], int] = (lambda _: False), 403
         self._holds: list[_Hold] = []
         self._open: list[web.Request] = []
         self._expired: set[str] = set()
@@ -72,6 +82,11 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a watch delivers events."""
+        return bool(self._open)
+
     def hold(
         self,
         matches: Callable[[str], bool],
@@ -88,13 +103,22 @@ class Proxy:
         """
         self._holds.append(_Hold(matches, meanwhile, answered, method))
 
+    def refuse(self, matches: Callable[[str], bool], status: int = 403) -> None:
+        """Answer requests whose path and query match with an error, from now on."""
+        self._refused = matches, status
+
     def expire(self, plural: str = "") -> None:
         """Cut off the watches of one kind, or all. The next watches get 410 Expired."""
+        self.cut(plural, expired=True)
+
+    def cut(self, plural: str = "", *, expired: bool = False) -> None:
+        """Close the connections of the watches of one kind, or of all."""
 
         def cut_watches() -> None:
             for entry in self._open:
                 if entry.path.endswith(plural):
-                    self._expired.add(entry.path)
+                    if expired:
+                        self._expired.add(entry.path)
                     assert entry.transport is not None
                     entry.transport.close()
 
@@ -151,8 +175,13 @@ class Proxy:
             if request.path in self._expired:
                 self._expired.remove(request.path)
                 return web.json_response({"type": "ERROR", "object": _failure(410)})
+        elif "limit" in request.query and not request.query.get("continue"):
+            self.lists.append(request.path)
+        matches, code = self._refused
+        if matches(request.path_qs):
+            return status(code)
         await self._wait_for_holds(request, answered=False)
-        kind = self._random.choice([*_FAULTS, "before", "after"]) if fails and not watches else None
+        kind = self._random.choice([*_RANDOM, "before", "after"]) if fails and not watches else None
         if isinstance(kind, int):
             return status(kind)
         if kind == "before":

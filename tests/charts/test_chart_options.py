@@ -12,7 +12,7 @@ from distributed_input.api import environment, identity, names
 from distributed_input.api.resource.input import GROUP
 from distributed_input.api.resource.lifetime.encryption import encryption_of
 from distributed_input_operator.main import _parser as parser
-from distributed_input_operator.reconcile.pace import PaceLimit
+from distributed_input_operator.reconcile.pace import PaceLimit, parse_limit
 from distributed_input_operator.webhook.main import parser as webhook_parser
 from testing.charts.rendering import (
     CHART,
@@ -284,8 +284,8 @@ def test_the_chart_is_tested_in_a_namespace_that_it_serves(values, namespace):
 
 
 def test_additional_flags_come_last():
-    operator = container(OPERATOR, "extraArgs={--resync-seconds=7}")["args"]
-    assert parser().parse_args(operator).resync_seconds == 7
+    operator = container(OPERATOR, "extraArgs={--rollout-max-inputs=7}")["args"]
+    assert parser().parse_args(operator).rollout_max_inputs == parse_limit("7")
     webhook = container(WEBHOOK, "webhook.extraArgs={--log-level=debug}")["args"]
     assert webhook_parser().parse_args(webhook).log_level == "debug"
 

@@ -175,25 +175,6 @@ def test_an_operator_that_was_suspended_past_its_lease_exits_with_an_error(
             other.stop()
 
 
-def test_a_silent_watch_fails_the_health_check_and_the_resync_compensates(
-    cluster, proxy, tmp_path, inputs
-):
-    flags = ("--namespace", cluster.namespace, "--resync-seconds", "5")
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
-        inputs("heard")
-        eventually(lambda: len(cluster.children("heard")) == COUNT)
-        assert operator.get("/healthz")[0] == 200
-        proxy.frozen.set()
-        inputs("unheard")
-        eventually(lambda: operator.get("/healthz")[0] == 503)
-        text = operator.get("/healthz")[1]
-        assert "no events arrive of" in text
-        assert "DistributedInput" in text
-        eventually(lambda: len(cluster.children("unheard")) == COUNT)
-        operator.kill()
-    cluster.call("DELETE", _LEASE.format(cluster.namespace))
-
-
 def test_new_default_images_of_the_operator_restart_no_existing_pods(
     cluster, control_plane, tmp_path, inputs
 ):

@@ -1,7 +1,6 @@
 """Objects that are deleted while the operator starts, or lists again, stay deleted.
 
-The proxy holds the operator's requests during the deletion. The resync, which finds all deletions
-later, is disabled in these tests.
+The proxy holds the operator's requests during the deletion.
 """
 
 from __future__ import annotations
@@ -21,25 +20,19 @@ from testing.operator.proxy import Proxy
 
 COUNT = 9
 """Number of children of an input."""
-_NO_RESYNC = ("--resync-seconds", "3600")
 _QUIET_SECONDS = 5.0
 """A faulty operator would recreate children within a second, and then every few seconds."""
 SERVICE = BY_NAME["Service"]
 
 
-def own_list(plural: str) -> Callable[[str], bool]:
-    """Return a predicate: whether a request is the operator's own first list of a kind."""
-    return lambda path: f"/{plural}?" in path and "limit=250" in path and "continue" not in path
+def listing(plural: str = "") -> Callable[[str], bool]:
+    """Return a predicate: whether a request begins a list of a kind, or of any kind."""
+    return lambda path: f"{plural}?" in path and "limit=250" in path and "continue" not in path
 
 
-def kopf_list(plural: str = "") -> Callable[[str], bool]:
-    """Return a predicate: whether a request is kopf's list of a kind, or of any kind."""
-    return lambda path: f"{plural}?" in path and "limit=50" in path
-
-
-def watch(plural: str) -> Callable[[str], bool]:
-    """Return a predicate: whether a request is the watch of a kind."""
-    return lambda path: f"/{plural}?" in path and "watch=true" in path
+def watch(plural: str = "") -> Callable[[str], bool]:
+    """Return a predicate: whether a request is the watch of a kind, or of any kind."""
+    return lambda path: f"{plural}?" in path and "watch=true" in path
 
 
 class Stage(NamedTuple):
@@ -50,11 +43,11 @@ class Stage(NamedTuple):
 
 
 STAGES = {
-    "before the first list": Stage(own_list(INPUT.plural)),
-    "between the lists of inputs and children": Stage(own_list(DEPLOYMENT.plural)),
-    "between the lists and the watches": Stage(kopf_list()),
-    "when the watch has listed": Stage(kopf_list(INPUT.plural), answered=True),
-    "before the watch begins": Stage(watch(INPUT.plural)),
+    "before the first list": Stage(listing(INPUT.plural)),
+    "when the inputs are listed": Stage(listing(INPUT.plural), answered=True),
+    "between the lists of inputs and children": Stage(listing(DEPLOYMENT.plural)),
+    "between the lists and the watches": Stage(watch()),
+    "before the watch of inputs begins": Stage(watch(INPUT.plural)),
 }
 
 
@@ -143,9 +136,7 @@ def test_an_input_that_is_deleted_during_the_start_stays_deleted(
 
     proxy.hold(STAGES[stage].matches, meanwhile, answered=STAGES[stage].answered)
     flags = () if everywhere else ("--namespace", cluster.namespace)
-    with run_operator(
-        proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags
-    ) as operator:
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
         eventually(lambda: before)
         assert_forgotten(cluster, proxy, operator, before[0])
 
@@ -164,7 +155,7 @@ def test_the_children_of_a_new_input_that_is_deleted_during_the_start_are_create
 
     proxy.hold(STAGES[stage].matches, meanwhile, answered=STAGES[stage].answered)
     flags = ("--namespace", cluster.namespace)
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags):
         eventually(lambda: before)
         eventually(lambda: all_kinds_are_watched(proxy))
         assert_operator_works(cluster, "kept", 2)
@@ -179,9 +170,7 @@ def test_an_input_that_is_deleted_after_the_start_stays_deleted(
     cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
     flags = ("--namespace", cluster.namespace)
-    with run_operator(
-        proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags
-    ) as operator:
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
         eventually(lambda: all_kinds_are_watched(proxy))
         assert_operator_works(cluster, "kept", 3)
         delete_and_wait(cluster, "gone")
@@ -199,12 +188,10 @@ def test_an_input_that_is_deleted_while_the_watches_list_again_stays_deleted(
         before.append(len(proxy.writes))
 
     flags = () if everywhere else ("--namespace", cluster.namespace)
-    with run_operator(
-        proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags
-    ) as operator:
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
         eventually(lambda: all_kinds_are_watched(proxy))
         assert_operator_works(cluster, "kept", 3)
-        proxy.hold(kopf_list(), meanwhile)
+        proxy.hold(listing(), meanwhile)
         proxy.watches.clear()
         proxy.expire()
         eventually(lambda: before)
@@ -224,13 +211,11 @@ def test_children_are_not_created_again_before_their_input_is_known_to_be_delete
         time.sleep(_QUIET_SECONDS)
 
     flags = ("--namespace", cluster.namespace)
-    with run_operator(
-        proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags
-    ) as operator:
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
         eventually(lambda: all_kinds_are_watched(proxy))
         assert_operator_works(cluster, "gone", 3)  # now the operator has cached its token
         eventually(lambda: len(cluster.pods("gone")) == 3)
-        proxy.hold(kopf_list(INPUT.plural), meanwhile)
+        proxy.hold(listing(INPUT.plural), meanwhile)
         proxy.expire(INPUT.plural)
         eventually(lambda: before)
         assert_forgotten(cluster, proxy, operator, before[0])
@@ -250,9 +235,9 @@ def test_children_that_are_deleted_between_the_lists_and_the_watches_are_created
             deleted_uids[kind, name] = uid(kind, name)
             cluster.delete(kind, name)
 
-    proxy.hold(kopf_list(), meanwhile)
+    proxy.hold(watch(), meanwhile)
     flags = ("--namespace", cluster.namespace)
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags):
         eventually(lambda: len(deleted_uids) == COUNT - 1)
         eventually(lambda: all(uid(*one) not in ("", old) for one, old in deleted_uids.items()))
 
@@ -269,9 +254,9 @@ def test_a_policy_that_is_deleted_between_the_lists_and_the_watches_is_not_in_fo
     def meanwhile() -> None:
         cluster.call("DELETE", path)
 
-    proxy.hold(kopf_list(), meanwhile)
+    proxy.hold(watch(), meanwhile)
     try:
-        with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+        with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags):
             eventually(lambda: all_kinds_are_watched(proxy))
             assert_operator_works(cluster, "kept", 4)
     finally:
@@ -288,9 +273,9 @@ def test_pods_that_are_deleted_between_the_lists_and_the_watches_leave_their_bud
     apply_policy(
         cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}}
     )
-    proxy.hold(kopf_list(), lambda: delete_and_wait(cluster, "gone"))
+    proxy.hold(watch(), lambda: delete_and_wait(cluster, "gone"))
     try:
-        with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *_NO_RESYNC, *flags):
+        with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags):
             assert_operator_works(cluster, "kept", 2)
     finally:
         cluster.call("DELETE", POLICY.path(None, "cluster"))

@@ -10,7 +10,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
 
@@ -20,7 +20,7 @@ from distributed_input.api import environment, names
 from distributed_input_operator import health, metrics, process
 from distributed_input_operator.controller import leader
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.control_loop import RESYNC_SECONDS, ControlLoop
+from distributed_input_operator.controller.control_loop import ControlLoop
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.rollouts import Rollouts
 from distributed_input_operator.controller.tokens import InputTokens
@@ -106,12 +106,6 @@ def _parser() -> argparse.ArgumentParser:
         "time, or a percentage of all inputs, such as 10%% (default: %(default)s)",
     )
     process.add_flags(parser)
-    parser.add_argument(
-        "--resync-seconds",
-        type=float,
-        default=RESYNC_SECONDS,
-        help="seconds between two checks that watches deliver events (default: %(default)g)",
-    )
     return parser
 
 
@@ -134,45 +128,32 @@ def _hours(text: str) -> float:
     return value
 
 
-@dataclass
-class _ProcessState:
-    """The running parts of the process, for the health page."""
-
-    loops: list[ControlLoop] = field(default_factory=list)
-    renewal: asyncio.Task[None] | None = None
-
-    def failure(self) -> str:
-        """Return why the process should be restarted. Empty: it is healthy."""
-        dead = sorted({kind for one in self.loops for kind in one.dead_watches})
-        if dead:
-            return f"no events arrive of {', '.join(dead)}"
-        ended = self.renewal is not None and self.renewal.done()
-        return "the renewal of the webhook's certificate has stopped" if ended else ""
-
-
 async def _run(args: argparse.Namespace) -> int:
     await process.load_credentials()
-    state = _ProcessState()
-    host, _, port = args.listen.rpartition(":")
-    page = await health.serve(host, int(port), state.failure, lambda: True)
     stopping = process.stop_event()
     # The Lease has its own connections, so that nothing delays it while all others are in use.
     async with ApiClient() as client, ApiClient() as lease_client:
+        renewals = []
         if args.webhook_host:
-            state.renewal = asyncio.create_task(_renew_certificate(Api(client), args))
+            renewals.append(asyncio.create_task(_renew_certificate(Api(client), args)))
+
+        def failure() -> str:
+            ended = any(one.done() for one in renewals)
+            return "the renewal of the webhook's certificate has stopped" if ended else ""
+
+        host, _, port = args.listen.rpartition(":")
+        page = await health.serve(host, int(port), failure, lambda: True)
         name = names.operator(args.operator_class)
         lock_namespace = args.lease_namespace or process.own_namespace()
         lock = leader.LeaseLock(Api(lease_client), name, lock_namespace, _identity())
         loop_api = Api(client, manager=name)
         working = asyncio.create_task(
-            leader.run_as_leader(lock, lambda: _work(args, loop_api, lock, state))
+            leader.run_as_leader(lock, lambda: _work(args, loop_api, lock))
         )
         waiting = asyncio.create_task(stopping.wait())
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        working.cancel()
-        if state.renewal:
-            state.renewal.cancel()
+        for task in (waiting, working, *renewals):
+            task.cancel()
         await asyncio.wait({working}, timeout=_STOP_SECONDS)
         await lock.release()
     await page.cleanup()
@@ -193,9 +174,7 @@ async def _renew_certificate(api: Api, args: argparse.Namespace) -> None:
     await refresh_forever(publisher.refresh, asyncio.Event())
 
 
-async def _work(
-    args: argparse.Namespace, api: Api, lock: leader.LeaseLock, state: _ProcessState
-) -> None:
+async def _work(args: argparse.Namespace, api: Api, lock: leader.LeaseLock) -> None:
     _log.info("%s is the leader", lock.identity)
     metrics.LEADER.set(1)
     await preconditions.wait_until_met(api, args.namespace or [None])
@@ -225,9 +204,7 @@ async def _work(
         issuer=IssuerSecret(api, process.own_namespace(), name) if name else None,
         rollouts=Rollouts(args.rollout_max_inputs),
     )
-    loop = ControlLoop(context, kinds, args.namespace, lambda: lock.is_held, args.resync_seconds)
-    state.loops.append(loop)
-    await loop.run()
+    await ControlLoop(context, kinds, args.namespace, lambda: lock.is_held).run()
 
 
 def _identity() -> str:

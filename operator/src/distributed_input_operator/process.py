@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kubernetes.aio import config
+from kubernetes.aio.client import Configuration
 from pydantic import TypeAdapter, ValidationError
 
 from distributed_input.api import environment, names
@@ -118,6 +119,9 @@ async def load_credentials() -> None:
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     except config.ConfigException:
         await config.load_kube_config()  # type: ignore[no-untyped-call]
+    configuration = Configuration.get_default_copy()
+    configuration.connection_pool_maxsize = 0  # no limit: each watch takes a connection
+    Configuration.set_default(configuration)
 
 
 def raise_file_limit() -> None:

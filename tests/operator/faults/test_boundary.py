@@ -9,20 +9,19 @@ from testing.api_faults.scenario import NAME, converged, live, remains
 from testing.operator.processes import eventually, manifest
 from tests.operator.faults.conftest import ALL
 
-RESYNC = ("--resync-seconds", "3")
 FAULTS = {
     "409": Faults(statuses=(409,), failing=0.1),
     "429": Faults(statuses=(429,), failing=0.1),
     "500": Faults(statuses=(500,), failing=0.1),
     "lost requests": Faults(lost_before=0.1),
     "lost responses": Faults(lost_after=0.1),
-    "missed events": Faults(missed=0.3),
+    "cut watches": Faults(cut=0.3),
     "duplicated events": Faults(duplicated=0.5),
     "slow watches": Faults(slow=2.0),
     "all": Faults((409, 429, 500), 0.1, 0.05, 0.05, 0.1, 0.2, 0.5),
 }
 SEEDS = range(3 if ALL else 1)
-QUICK = ("lost responses", "missed events", "duplicated events")
+QUICK = ("lost responses", "cut watches", "duplicated events")
 """Those that each test run has."""
 
 
@@ -31,7 +30,7 @@ QUICK = ("lost responses", "missed events", "duplicated events")
 @pytest.mark.parametrize("what", FAULTS if ALL else QUICK)
 def test_faults_change_nothing(make_place, undisturbed, what, seed):
     expected, writes = undisturbed
-    place = make_place(seed, *RESYNC)
+    place = make_place(seed)
     place.operator.start()
     place.proxy.faults = FAULTS[what]
     live(place.cluster, NAME, expected, operator=place.operator)

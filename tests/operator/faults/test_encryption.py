@@ -52,7 +52,7 @@ def test_a_crash_after_every_write_leaves_certificates_that_fit(make_place, encr
 @pytest.mark.timeout(600)
 def test_lost_responses_leave_certificates_that_fit(make_place, encrypted):
     expected, writes = encrypted
-    place = make_place(0, "--resync-seconds", "3")
+    place = make_place()
     place.operator.start()
     place.proxy.faults = LOST
     lived(place, expected)

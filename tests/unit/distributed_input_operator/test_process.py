@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 
 import pytest
+from kubernetes.aio.client import Configuration
 
 from distributed_input_operator import process
 
@@ -28,6 +30,21 @@ def test_the_limit_of_open_files_is_raised_but_never_lowered(monkeypatch, limits
     monkeypatch.setattr(process.resource, "setrlimit", lambda _, now: calls.append(now))
     process.raise_file_limit()
     assert calls == ([raised] if raised else [])
+
+
+def test_the_watches_take_no_connections_from_other_requests(monkeypatch):
+    """An operator for many namespaces has eight watches for each of them."""
+
+    def loaded() -> None:
+        Configuration.set_default(Configuration(host="http://one"))
+
+    monkeypatch.setattr(process.config, "load_incluster_config", loaded)
+    try:
+        asyncio.run(process.load_credentials())
+        found = Configuration.get_default_copy()
+        assert (found.host, found.connection_pool_maxsize) == ("http://one", 0)
+    finally:
+        Configuration.set_default(None)
 
 
 STUBBORN = """

@@ -28,6 +28,7 @@ from distributed_input_operator.controller.dispatcher_access import (
     DispatcherAccess,
     operator_access,
 )
+from distributed_input_operator.controller.tokens import secret_of
 from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.apply import failure
 from distributed_input_operator.kube.kinds import CONFIG_MAP
@@ -45,6 +46,7 @@ from distributed_input_operator.objects.snapshot import (
     Settings,
     Snapshot,
 )
+from distributed_input_operator.reconcile.conditions import APPLIED, QUOTA_EXCEEDED
 
 
 class InvalidSpec(Exception):
@@ -206,10 +208,12 @@ async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
 async def _with_credentials(
     context: ControllerContext, snapshot: Snapshot
 ) -> tuple[Snapshot, Callable[[], DispatcherAccess]]:
-    """Add the certificates of an encrypted input. Return how to call its dispatcher, too."""
+    """Add the input's Secret, if it is due, and certificates. Return how to call its dispatcher."""
     resource = snapshot.resource
+    due = context.tokens.is_due(resource, applied=_is_applied(snapshot))
     if resource.spec.encryption == "none":
-        token = await context.tokens.token(resource, young=snapshot.young)
+        token = await context.tokens.token(resource)
+        snapshot = replace(snapshot, secret=secret_of(resource, token) if due else None)
         return snapshot, lambda: DispatcherAccess(token=token)
     authority = await context.tokens.authority(resource)
     live = snapshot.live("ConfigMap", names.certificates(snapshot.name)).get("data") or {}
@@ -221,12 +225,21 @@ async def _with_credentials(
         if not found.data:
             raise ApiError(503, AUTHORITY_UNUSABLE, str(issuer))
         snapshot = replace(snapshot, unsigned=Failure(issuer.reason, str(issuer)))
-    snapshot = replace(snapshot, certificates=found.data, renew_seconds=found.seconds)
-    try:
-        await context.tokens.ensure_keys(resource, authority, young=snapshot.young)
-    except ApiError as error:  # For example a quota. The Secret may exist, so renewals continue.
-        snapshot = replace(snapshot, missing=(*snapshot.missing, failure(error)))
+    snapshot = replace(
+        snapshot,
+        secret=secret_of(resource, authority) if due else None,
+        certificates=found.data,
+        renew_seconds=found.seconds,
+    )
     return snapshot, lambda: operator_access(authority, datetime.now(timezone.utc), life)
+
+
+def _is_applied(snapshot: Snapshot) -> bool:
+    """Return whether the input has children, and its status reports no failed write."""
+    conditions = snapshot.status.conditions
+    failed = any(one.type in (APPLIED, QUOTA_EXCEEDED) for one in conditions)
+    children = snapshot.live("Deployment", names.dispatcher(snapshot.name))
+    return bool(children and conditions) and not failed
 
 
 async def _with_measurement(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from distributed_input.api import names
 from distributed_input_operator.budget.claim import InputKey
@@ -23,7 +24,7 @@ from distributed_input_operator.kube.apply import apply, apply_one, failure, wri
 from distributed_input_operator.kube.owner import OwnerGone, confirm, correct
 from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.objects.shared import certificate_objects
-from distributed_input_operator.objects.snapshot import Failure, Snapshot
+from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.plan import (
     QUIET_SECONDS,
@@ -91,6 +92,7 @@ async def _reconcile(
     plan = make_plan(snapshot, demand, grant, turn)
     state = plan.decision.state if plan.decision else None
     context.set_autoscaling_state(key, snapshot.resource.metadata.uid or "", state)
+    snapshot = await _create_secret(context, snapshot, plan.secret)
     blocking = [one for one in snapshot.missing if one.passing]
     # Without the input's own token, its pods would start with a token that is about to be deleted.
     failed = [] if blocking else await apply(context.api, context.store, snapshot, plan)
@@ -119,6 +121,24 @@ async def _reconcile(
         if one.retryable:
             raise one
     return plan.interval
+
+
+async def _create_secret(
+    context: ControllerContext, snapshot: Snapshot, secret: Manifest | None
+) -> Snapshot:
+    """Create the input's Secret, if it is due. Return the snapshot, with the error if there is one.
+
+    Raises OwnerGone if the input is deleted.
+    """
+    if secret is None:
+        return snapshot
+    try:
+        await context.tokens.create(snapshot.resource, secret, young=snapshot.young)
+    except (
+        ApiError
+    ) as error:  # For example a quota. The Secret may exist, so the others are applied.
+        return replace(snapshot, missing=(*snapshot.missing, failure(error)))
+    return snapshot
 
 
 def _record_write(
@@ -175,6 +195,7 @@ async def _renew_certificates(context: ControllerContext, key: InputKey) -> floa
     snapshot = await observe_invalid(context, key)
     if snapshot is None:
         return QUIET_SECONDS
+    await _create_secret(context, snapshot, snapshot.secret)
     for one in certificate_objects(snapshot.resource, snapshot.certificates):
         if not is_up_to_date(snapshot, one):
             await confirm(context.api, snapshot.resource)

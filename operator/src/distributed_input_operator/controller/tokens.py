@@ -12,6 +12,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import random
 import secrets
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from distributed_input_operator.kube.api import Api, ApiError, Json
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.objects.shared import key_secret, token_secret
+from distributed_input_operator.objects.snapshot import Manifest
 
 _KEY_FIELD = "key"
 _KEY_BYTES = 32
@@ -44,7 +46,7 @@ class _SecretState:
 
     uid: str
     since: float
-    """Time of the first attempt to create it."""
+    """Time since when it is known."""
     may_be_leftover: bool
     """Whether one that exists may be that of a deleted input."""
     check_at: float = 0.0
@@ -74,22 +76,11 @@ class InputTokens:
         self._key = b""
         self._known: dict[InputKey, _SecretState] = {}
 
-    async def token(self, resource: DistributedInput, *, young: bool = False) -> str:
-        """Return the input's token. Create its Secret if there is none.
-
-        Args:
-            resource: the input.
-            young: whether the input is new. Its Secret is then created without reading the input.
-
-        Raises:
-            ApiError: the key cannot be read, or the Secret cannot be created.
-            OwnerGone: the input is deleted.
-        """
+    async def token(self, resource: DistributedInput) -> str:
+        """Return the input's token. Raise ApiError if the key cannot be read."""
         if not self._key:
             self._key = await self._read_key()
-        token = derive(self._key, resource.metadata.uid or "")
-        await self._ensure(resource, lambda: token_secret(resource, token), young)
-        return token
+        return derive(self._key, resource.metadata.uid or "")
 
     async def authority(self, resource: DistributedInput) -> InputAuthority:
         """Return the authority of an encrypted input. Raise ApiError if the key cannot be read."""
@@ -99,37 +90,51 @@ class InputTokens:
         owner = Identity(meta.namespace or "", meta.name, meta.uid or "", identity.OPERATOR)
         return InputAuthority(self._key, owner)
 
-    async def ensure_keys(
-        self, resource: DistributedInput, authority: InputAuthority, *, young: bool = False
-    ) -> None:
-        """Create the Secret with the keys of an encrypted input, if there is none.
+    def is_due(self, resource: DistributedInput, *, applied: bool) -> bool:
+        """Return whether to try to create the input's Secret now.
 
-        The arguments and errors are those of `token`.
+        Args:
+            resource: the input.
+            applied: whether its status says that all was written. Then the Secret was created, and
+                a new leader checks it as late as the one before would.
         """
-        await self._ensure(resource, lambda: key_secret(resource, _keys(authority)), young)
+        key, uid, now = _key_of(resource), resource.metadata.uid or "", self._clock()
+        known = self._known.get(key)
+        if known is None or known.uid != uid:
+            if not applied:
+                return True
+            check_at = now + random.uniform(0.0, _CHECK_SECONDS)
+            known = self._known[key] = _SecretState(uid, now, False, check_at)
+        return now >= known.check_at
 
-    async def _ensure(
-        self, resource: DistributedInput, secret: Callable[[], Json], young: bool
+    async def create(
+        self, resource: DistributedInput, secret: Manifest, *, young: bool = False
     ) -> None:
-        """Create an input's Secret, unless that was done recently."""
-        uid, namespace = resource.metadata.uid or "", resource.metadata.namespace or ""
-        key, now = (namespace, resource.metadata.name), self._clock()
+        """Create an input's Secret, if there is none.
+
+        Args:
+            resource: the input.
+            secret: the Secret.
+            young: whether the input is new. Its Secret is then created without reading the input.
+
+        Raises:
+            ApiError: the Secret cannot be created.
+            OwnerGone: the input is deleted.
+        """
+        key, uid, now = _key_of(resource), resource.metadata.uid or "", self._clock()
         known = self._known.get(key)
         if known is None or known.uid != uid:
             known = self._known[key] = _SecretState(uid, now, young)
-        if now < known.check_at:
-            return
         if not young:
             await confirm(self._api, resource)
-        manifest = secret()
-        exists = not await self._create(manifest)
+        exists = not await self._create(secret)
         if exists and known.may_be_leftover and now - known.since < _LEFTOVER_SECONDS:
-            name = manifest["metadata"]["name"]
+            name = secret["metadata"]["name"]
             raise ApiError(409, "Leftover", f"Secret {name} of a deleted input may still exist")
         known.check_at, known.may_be_leftover = now + _CHECK_SECONDS, False
 
     def check(self, key: InputKey) -> None:
-        """Try to create the Secret again when the token is next needed."""
+        """Try to create the Secret again at the next reconciliation."""
         if key in self._known:
             self._known[key].check_at = 0.0
 
@@ -137,7 +142,7 @@ class InputTokens:
         """Drop what is known of a deleted input."""
         self._known.pop(key, None)
 
-    async def _create(self, manifest: Json) -> bool:
+    async def _create(self, manifest: Manifest) -> bool:
         """Create a Secret. Return False if it exists already."""
         try:
             await self._api.create(manifest)
@@ -175,9 +180,16 @@ def derive(key: bytes, uid: str) -> str:
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def _keys(authority: InputAuthority) -> dict[str, str]:
-    """Return the data of the Secret of an encrypted input."""
-    return {files.private_key(role): authority.key(role) for role in MOUNTED_ROLES}
+def secret_of(resource: DistributedInput, credentials: str | InputAuthority) -> Manifest:
+    """Return the Secret with an input's token, or with the private keys of its certificates."""
+    if isinstance(credentials, str):
+        return token_secret(resource, credentials)
+    keys = {files.private_key(role): credentials.key(role) for role in MOUNTED_ROLES}
+    return key_secret(resource, keys)
+
+
+def _key_of(resource: DistributedInput) -> InputKey:
+    return resource.metadata.namespace or "", resource.metadata.name
 
 
 def _key_manifest(namespace: str, name: str) -> Json:

@@ -33,7 +33,6 @@ _TEXT_LENGTH = 1000
 _NOT_TYPED = "failed to create typed patch object"
 """Server-side apply's message about a field that is unknown, has another type, or occurs twice.
 The server responds with status 500 (kubernetes#139253), although no retry can help."""
-_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class ApiError(Exception):
@@ -78,6 +77,33 @@ class Api:
         self._manager = manager
         self._limit = FairLimit(max_concurrent)
 
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return str(self._client.configuration.host)
+
+    def session(self, middleware: aiohttp.ClientMiddlewareType) -> aiohttp.ClientSession:
+        """Return a session for another client of the API server, with own connections.
+
+        Args:
+            middleware: gets each request of that client.
+        """
+        connector = aiohttp.TCPConnector(ssl=self._client.rest_client.ssl_context, limit=0)
+        return aiohttp.ClientSession(
+            connector=connector,
+            proxy=self._client.configuration.proxy,
+            trust_env=True,
+            middlewares=(middleware, self._authorize),
+        )
+
+    async def _authorize(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        settings = await self._client.configuration.auth_settings()
+        if token := settings.get("BearerToken"):
+            request.headers["Authorization"] = str(token["value"])
+        return await handler(request)
+
     async def get(self, kind: Kind, namespace: str, name: str) -> Json | None:
         """Return one object. None: it does not exist. Raises ApiError."""
         try:
@@ -88,7 +114,7 @@ class Api:
             raise
 
     async def objects(
-        self, kind: Kind, namespace: str | None, selector: str = "", name: str = ""
+        self, kind: Kind, namespace: str | None, selector: str = ""
     ) -> AsyncIterator[Json]:
         """List the objects of a kind that the operator uses. Raises ApiError.
 
@@ -96,42 +122,47 @@ class Api:
             kind: the kind.
             namespace: their namespace. None: all.
             selector: a label selector. Empty: that of all objects that the operator uses.
-            name: list only the object of this name. Unlike `get`, this needs only the verb list.
         """
-        async for item in self._items(kind, namespace, "application/json", selector, name):
-            yield {**item, "kind": kind.kind, "apiVersion": kind.api_version}
+        async for page in self.pages(kind, namespace, selector):
+            for item in page.get("items") or ():  # It is null in an empty list.
+                yield {**item, "kind": kind.kind, "apiVersion": kind.api_version}
 
-    async def metadata(self, kind: Kind, namespace: str | None) -> AsyncIterator[Json]:
-        """List the `metadata` of the objects of a kind that the operator uses. Raises ApiError."""
-        async for item in self._items(kind, namespace, _METADATA):
-            yield item["metadata"]
-
-    async def _items(
-        self, kind: Kind, namespace: str | None, accept: str, selector: str = "", name: str = ""
+    async def pages(
+        self, kind: Kind, namespace: str | None, selector: str = ""
     ) -> AsyncIterator[Json]:
+        """List the objects of a kind page by page. The arguments and errors are those of `objects`.
+
+        All pages show the same version. A status of 410 means that the API server does not have it
+        any more.
+        """
         query = {"limit": str(_PAGE)}
-        if name:
-            query["fieldSelector"] = f"metadata.name={name}"
         if selector or kind.selector:
             query["labelSelector"] = selector or kind.selector
         while True:
-            page = await self.request(
-                "GET", kind.path(namespace), query=query, headers={"Accept": accept}
-            )
-            for item in page.get("items") or []:  # It is null in an empty list.
-                yield item
+            page = await self.request("GET", kind.path(namespace), query=query)
+            yield page
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
                 return
 
     async def watch(
-        self, kind: Kind, namespace: str | None, version: str, seconds: int
+        self, kind: Kind, namespace: str | None, version: str, seconds: int, silent: float
     ) -> AsyncIterator[Json]:
-        """Yield the events of a kind after a version, for some seconds. Raises ApiError."""
+        """Yield the events of a kind after a version, and bookmarks. Raises ApiError.
+
+        Args:
+            kind: the kind.
+            namespace: their namespace. None: all.
+            version: the version after which it begins.
+            seconds: time after which the API server ends it.
+            silent: maximum seconds between two events.
+        """
         query = [("watch", "true"), ("resourceVersion", version), ("timeoutSeconds", str(seconds))]
+        query.append(("allowWatchBookmarks", "true"))
         if kind.selector:
             query.append(("labelSelector", kind.selector))
         path = kind.path(namespace)
+        timeout = aiohttp.ClientTimeout(total=seconds + TIMEOUT_SECONDS, sock_read=silent)
         try:
             serialized = await self._client.param_serialize(
                 "GET",
@@ -140,12 +171,16 @@ class Api:
                 header_params={"Accept": "application/json"},
                 auth_settings=["BearerToken"],
             )
-            response = await self._client.call_api(*serialized, _request_timeout=seconds + 30)
+            response = await self._client.call_api(*serialized, _request_timeout=timeout)
             with contextlib.closing(response.response):
                 if response.status >= 300:
-                    raise ApiError(int(response.status), str(response.status), f"watch {path}")
+                    data: bytes = await response.read()  # type: ignore[no-untyped-call]
+                    _parse_response("watch", path, int(response.status), data)
                 async for line in response.response.content:
-                    yield json.loads(line)
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise _error("watch", path, event["object"])
+                    yield event
         except (
             aiohttp.ClientError,
             ApiException,
@@ -155,7 +190,8 @@ class Api:
         ) as error:
             # HttpProcessingError: a line that is too long for the reader. ValueError: half of one,
             # and a line that is too long in earlier versions of aiohttp.
-            raise ApiError(0, "Unreachable", f"watch {path}: {error}") from error
+            message = f"watch {path}: {str(error) or type(error).__name__}"
+            raise ApiError(0, "Unreachable", message) from error
 
     async def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Json:
         """Apply an object on the server side. It overrides other managers. Raises ApiError."""
@@ -250,5 +286,11 @@ def _parse_response(method: str, path: str, status: int, data: bytes) -> Json:
         answer = {"message": data[:_TEXT_LENGTH].decode(errors="replace")}
     if status < 300:
         return answer
-    reason = str(answer.get("reason") or status)
-    raise ApiError(status, reason, f"{method} {path}: {answer.get('message') or reason}")
+    raise _error(method, path, {"code": status, **answer})
+
+
+def _error(method: str, path: str, status: Json) -> ApiError:
+    """Return the error that a Status reports."""
+    code = int(status.get("code") or 0)
+    reason = str(status.get("reason") or code)
+    return ApiError(code, reason, f"{method} {path}: {status.get('message') or reason}")

@@ -183,7 +183,9 @@ async def write_status(
         meta = {"name": name, "uid": uid, "resourceVersion": version, **place}
         manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "status": status}
         try:
-            store.put(await api.apply(manifest, "status"))
+            written = await api.apply(manifest, "status")
+            if store.has(uid):  # Else it was deleted meanwhile.
+                store.put(written)
         except ApiError as error:
             attempts -= 1
             if error.status == 404:

@@ -1,10 +1,10 @@
 """The objects of the cluster as the watches reported them: inputs, children and pods, by input.
 
-Its content comes from events, from responses to the operator's own writes (so that the next
-reconciliation sees them), and from the resync. Newer versions win in any order. Only the parts
-that the operator reads are kept, compressed: as Python dicts, the children of 10,000 inputs would
-need gigabytes. Objects of one kind differ little, so the first one is the dictionary that
-compresses the others.
+Its content comes from lists, from events, and from responses to the operator's own writes (so that
+the next reconciliation sees them). Newer versions win in any order: a response may arrive after the
+event of the object's deletion. Only the parts that the operator reads are kept, compressed: as
+Python dicts, the children of 10,000 inputs would need gigabytes. Objects of one kind differ little,
+so the first one is the dictionary that compresses the others.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 from distributed_input.api import names
@@ -70,6 +71,8 @@ class Store:
         self._objects: dict[InputKey, dict[Key, _Packed]] = defaultdict(dict)
         self._keys: dict[str, InputKey] = {}
         """The input of each object by uid. Somebody may change the label that names it."""
+        self._complete: dict[tuple[str, str | None], int] = {}
+        """Kind and namespace (None: all), and the version up to which all changes are known."""
         self._dictionaries: dict[str, bytes] = {}
         """The content of the first object of each kind."""
 
@@ -82,6 +85,8 @@ class Store:
         key = input_of(obj)
         place, version = (shared(obj.get("kind", "")), obj["metadata"]["name"]), _version(obj)
         uid = shared(obj["metadata"].get("uid", ""))
+        if uid not in self._keys and self._is_deleted(obj, version):
+            return None
         before = self._keys.get(uid) or key
         known = self._objects.get(before, {}).get(place) if before else None
         if before and known is not None:
@@ -106,11 +111,51 @@ class Store:
         known = self._objects.get(key, {}).get(place) if key else None
         if key is None or known is None or known.uid != uid:
             return None
+        self._discard(key, place, uid)
+        return key
+
+    def replace(
+        self, kind: str, namespace: str | None, uids: Container[str], version: int
+    ) -> list[InputKey]:
+        """Remove the objects of a kind that a complete list lacks. Return their inputs.
+
+        Args:
+            kind: the kind.
+            namespace: that of the list. None: all.
+            uids: the objects in the list.
+            version: of the list. Objects with a newer version were created after it.
+        """
+        gone = [
+            (key, place, one.uid)
+            for key, found in self._objects.items()
+            if namespace in (None, key[0])
+            for place, one in found.items()
+            if place[0] == kind and one.version <= version and one.uid not in uids
+        ]
+        for one in gone:
+            self._discard(*one)
+        self.advance(kind, namespace, version)
+        return [key for key, _, _ in gone]
+
+    def advance(self, kind: str, namespace: str | None, version: int) -> None:
+        """Record that all changes of a kind up to a version are known."""
+        place = (kind, namespace)
+        self._complete[place] = max(version, self._complete.get(place, 0))
+
+    def has(self, uid: str) -> bool:
+        """Return whether an object is stored."""
+        return uid in self._keys
+
+    def _is_deleted(self, obj: Json, version: int) -> bool:
+        """Return whether an unknown object existed before all that is known, and so is deleted."""
+        kind, places = obj.get("kind", ""), (None, obj["metadata"].get("namespace"))
+        return any(version <= self._complete.get((kind, one), -1) for one in places)
+
+    def _discard(self, key: InputKey, place: Key, uid: str) -> None:
         self._remove(key, place)
         self._keys.pop(uid, None)
         if place[0] == KIND:
             self._foreign.discard(key)
-        return key
 
     def _remove(self, key: InputKey, place: Key) -> None:
         del self._objects[key][place]
@@ -147,15 +192,6 @@ class Store:
     def known(self) -> list[InputKey]:
         """Return all inputs, including deleted ones whose children remain."""
         return [key for key in self._objects if key != POLICY_KEY]
-
-    def of_kind(self, kind: str) -> dict[str, Json]:
-        """Return a reference to each object of a kind, by uid."""
-        return {
-            one.uid: _reference(key, place, one)
-            for key, found in self._objects.items()
-            for place, one in found.items()
-            if place[0] == kind
-        }
 
     def _packed(self, obj: Json) -> bytes:
         content = json.dumps(_kept(obj), separators=(",", ":")).encode()
@@ -196,9 +232,3 @@ def _requests(spec: Json) -> Json:
         if kind in spec
     }
     return {**containers, **{key: spec[key] for key in ("resources", "overhead") if key in spec}}
-
-
-def _reference(key: InputKey, place: Key, known: _Packed) -> Json:
-    meta = {"namespace": key[0], "name": place[1], "uid": known.uid}
-    meta["resourceVersion"] = str(known.version)
-    return {"kind": place[0], "metadata": {**meta, "labels": {names.INPUT_LABEL: key[1]}}}

@@ -1,7 +1,8 @@
-"""The watches, by kopf. No other module imports kopf.
+"""kopf lists and watches the two custom kinds. No other module imports kopf.
 
-Only low-level events are used: no finalizers, no annotations, no other writes by kopf. There is no
-kopf index either: it would keep each whole object and a task for it until the list is complete.
+Only low-level events are used: no finalizers, no annotations, no other writes by kopf. kopf reports
+neither where a list begins nor where it ends, so a list without objects causes no event at all. It
+uses an HTTP session of this process, whose middleware stores each page of a list in the mirror.
 """
 
 from __future__ import annotations
@@ -11,22 +12,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import aiohttp
 import kopf
-from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
+from yarl import URL
 
-from distributed_input_operator.kube.kinds import Kind
-from distributed_input_operator.kube.store import Json
+from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.reflector import SILENT_SECONDS, WATCH_SECONDS, Mirror
 
-EventHandler = Callable[[str | None, Json], None]
-ListHandler = Callable[[Kind, str | None], None]
-
-_PAGE = 50
-_START_SECONDS = 5.0
-"""Time after the start in which the first lists of kinds without objects end."""
-_LIST_SECONDS = 1.0
-"""A list has ended if no object of it came for so long."""
+_PAGE = 250
 _LINGER_SECONDS = 0.1
 """Seconds for which kopf keeps an object and its task, to wait for more events about it."""
+_STOP_SECONDS = 5.0
+_GONE = 410
 
 
 class _NoDiffStorage(kopf.DiffBaseStorage):
@@ -45,108 +42,96 @@ class _NoDiffStorage(kopf.DiffBaseStorage):
         return None
 
 
-class _NoMemories(ResourceMemories):
-    """A store of kopf's notes about objects that keeps none.
+class _ListPages:
+    """A middleware of kopf's session that stores the pages of its lists."""
 
-    kopf keeps 0.9 KiB for each object. Only daemons, timers and handlers of changes need it.
-    """
+    def __init__(self, server: str, mirrors: Sequence[Mirror]) -> None:
+        root = URL(server).path.rstrip("/")
+        self._mirrors = {root + one.kind.path(one.namespace): one for one in mirrors}
 
-    async def recall(self, raw_body: kopf.RawBody, **context: Any) -> ResourceMemory:
-        return await super().recall(raw_body, **{**context, "ephemeral": True})
-
-
-class _ListTracker:
-    """Detect from kopf's events that a list has ended, which kopf does not report.
-
-    The objects of a list come as events without a type, before the watch that continues the list.
-    A list without objects causes no event, so `on_list` is also called once for every kind after
-    the start.
-    """
-
-    def __init__(
-        self, kinds: Sequence[Kind], namespaces: Sequence[str], on_list: ListHandler
-    ) -> None:
-        self._places = [
-            (kind, namespace)
-            for kind in kinds
-            for namespace in ((None,) if kind.cluster_scoped else namespaces or (None,))
-        ]
-        self._on_list = on_list
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-
-    def start(self) -> None:
-        """Report every kind once, when its first list has ended."""
-        for kind in {kind.kind for kind, _ in self._places}:
-            self._schedule(kind, _START_SECONDS)
-
-    def add(self, kind: str, event_type: str | None) -> None:
-        """Record an event of an object of `kind`."""
-        if event_type is None:
-            self._schedule(kind, _LIST_SECONDS)
-
-    def _schedule(self, kind: str, seconds: float) -> None:
-        if timer := self._timers.get(kind):
-            timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timers[kind] = loop.call_later(seconds, self._report, kind)
-
-    def _report(self, kind: str) -> None:
-        self._timers.pop(kind, None)
-        for place in self._places:
-            if place[0].kind == kind:
-                self._on_list(*place)
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send a request of kopf. Raises ClientPayloadError if a list must begin again."""
+        response = await handler(request)
+        mirror = self._mirrors.get(request.url.path)
+        if mirror is None or "watch" in request.url.query:
+            return response
+        if response.status == _GONE:  # kopf would end, instead of listing again.
+            raise aiohttp.ClientPayloadError(f"{request.url.path}: the next page has expired")
+        if response.status == 200:
+            if "continue" not in request.url.query:
+                mirror.begin()
+            mirror.add_page(await response.json())
+        return response
 
 
-async def watch(
-    kinds: Sequence[Kind], namespaces: Sequence[str], on_event: EventHandler, on_list: ListHandler
-) -> None:
-    """Watch kinds of objects until cancelled.
+async def watch(api: Api, mirrors: Sequence[Mirror], namespaces: Sequence[str]) -> None:
+    """List the objects of mirrors and watch them, until SIGTERM or until cancelled.
 
     Args:
-        kinds: the kinds to watch.
-        namespaces: the namespaces to watch. Empty: all.
-        on_event: called with each event: None (the object existed before), ADDED, MODIFIED or
-            DELETED.
-        on_list: called with the kind and namespace (None: all) after each list: at the start, and
-            when the API server has dropped the watch's version. No event reports the objects that
-            were deleted before such a list.
+        api: the API server.
+        mirrors: of the custom kinds, in these namespaces.
+        namespaces: empty: all.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    registry = kopf.OperatorRegistry()
+    registry, sessions = kopf.OperatorRegistry(), list[aiohttp.ClientSession]()
+
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        sessions.append(api.session(_ListPages(api.server, mirrors)))
+        return kopf.AiohttpSession(server=api.server, aiohttp_session=sessions[-1])
+
+    kopf.on.login(registry=registry)(login)
+    for kind in {one.kind for one in mirrors}:
+        resource = (kind.group, kind.version, kind.plural)
+        of = {one.namespace: one for one in mirrors if one.kind == kind}
+        kopf.on.event(*resource, id=f"watch-{kind.plural}", registry=registry, when=_is_change)(
+            _handler(of)
+        )
+    # Not kopf.operator(): at its end, it waits for tasks of others, and cancels them.
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=_settings(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+    )
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+        for session in sessions:
+            await session.close()
+
+
+def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.queueing.idle_timeout = _LINGER_SECONDS
     settings.persistence.diffbase_storage = _NoDiffStorage()
     settings.watching.chunk_size = _PAGE
+    settings.watching.server_timeout = WATCH_SECONDS
+    settings.watching.inactivity_timeout = SILENT_SECONDS
     # Scanning needs the right to watch all definitions and namespaces.
     settings.scanning.disabled = True
-    kopf.on.login(registry=registry)(_login)
-    lists = _ListTracker(kinds, namespaces, on_list)
-    lists.start()
-    for kind in kinds:
-        resource = (kind.group, kind.version, kind.plural)
-        if kind.selector:
-            settings.watching.label_selectors[resource] = kind.selector
-        kopf.on.event(*resource, id=f"watch-{kind.plural}", registry=registry)(
-            _handler(on_event, lists, kind.kind)
-        )
-    await kopf.operator(
-        registry=registry,
-        settings=settings,
-        memories=_NoMemories(),
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=namespaces,
-    )
+    return settings
 
 
-def _login(**context: Any) -> kopf.ConnectionInfo | None:
-    return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
+def _is_change(event: kopf.RawEvent, **_: Any) -> bool:
+    """Return whether an event is one of the watch, and not an object of a list."""
+    return event["type"] is not None
 
 
-def _handler(on_event: EventHandler, lists: _ListTracker, kind: str) -> Callable[..., Any]:
-    async def handler(event: kopf.RawEvent, **_: Any) -> None:
-        lists.add(kind, event["type"])
-        on_event(event["type"], dict(event["object"]))
+def _handler(mirrors: dict[str | None, Mirror]) -> Callable[..., Any]:
+    """Return the handler of the events of one kind, by namespace."""
+
+    async def handler(event: kopf.RawEvent, namespace: str | None, **_: Any) -> None:
+        mirror = mirrors.get(namespace) or mirrors[None]
+        change = mirror.drop if event["type"] == "DELETED" else mirror.put
+        change(dict(event["object"]))
 
     return handler

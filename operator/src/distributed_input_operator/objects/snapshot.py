@@ -116,6 +116,8 @@ class Snapshot:
     """None if the dispatcher has not sent enough samples yet."""
     unmeasured: Failure | None = None
     """Why the operator does not use the dispatcher's answers. None: it does, or there are none."""
+    secret: Manifest | None = None
+    """The Secret with the input's token or private keys. None: it was created recently."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     """The certificates of an encrypted input: data of its ConfigMap."""
     renew_seconds: float = math.inf

@@ -87,6 +87,8 @@ class Demand:
 class Plan:
     """What to write, in this order, and when to reconcile again."""
 
+    secret: Manifest | None
+    """The Secret to create if there is none. None: that was done recently."""
     costs: tuple[tuple[str, int], ...]
     """Names of worker pods, and the deletion cost that each should get."""
     objects: tuple[Manifest, ...]
@@ -177,6 +179,7 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
         # New pods could not use their code. Those that run keep the code that they have.
         held |= {deployment["metadata"]["name"]}
     return Plan(
+        secret=snapshot.secret,
         costs=_deletion_costs(snapshot, grant.workers),
         objects=tuple(
             one for one in desired if not _is_held(one, held) and not is_up_to_date(snapshot, one)

@@ -10,7 +10,7 @@ from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
-from distributed_input_operator.controller.tokens import InputTokens
+from distributed_input_operator.controller.tokens import InputTokens, secret_of
 from distributed_input_operator.kube.store import Store
 from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, resource
 
@@ -44,8 +44,10 @@ def test_the_token_of_a_deleted_input_is_dropped():
         api: Any = context.api
         counts = []
         for _ in range(2):
-            await context.tokens.token(resource(), young=True)
-            await context.tokens.token(resource(), young=True)
+            for _ in range(2):
+                if context.tokens.is_due(resource(), applied=False):
+                    secret = secret_of(resource(), "token")
+                    await context.tokens.create(resource(), secret, young=True)
             counts.append(api.created)
             assert await reconcile(context, KEY) is None  # The store has no such input.
         return counts

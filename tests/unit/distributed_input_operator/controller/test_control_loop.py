@@ -101,33 +101,38 @@ class SlowApi:
         self.policy = policy
         self.release = asyncio.Event()
         self.waits = asyncio.Event()
-        self.watch_ended = asyncio.Event()
 
-    async def request(self, *_: Any, **__: Any) -> Any:
-        return {"metadata": {"resourceVersion": "1"}, "items": []}
+    async def objects(self, *_: Any) -> AsyncIterator[Any]:
+        """List the children of one input: none."""
+        nothing: list[Any] = []
+        for one in nothing:
+            yield one
 
-    async def objects(self, kind: Any, namespace: Any, selector: str = "") -> AsyncIterator[Any]:
-        if kind is INPUT:
-            for name, observed in (("old", 3), ("changed", 2)):
-                yield stored(kind, "team", name, {"observedGeneration": observed})
-        if kind is POLICY and self.policy:
-            yield stored(kind, "", "cluster", {})
-        if kind is DEPLOYMENT and not selector:
-            self.waits.set()
-            await self.release.wait()
+    async def pages(self, *_: Any) -> AsyncIterator[Any]:
+        self.waits.set()
+        await self.release.wait()
+        yield page()
 
     async def watch(self, *_: Any) -> AsyncIterator[Any]:
-        meta = stored(INPUT, "team", "old", {"observedGeneration": 3})["metadata"]
-        meta |= {"generation": 4, "resourceVersion": "9"}
-        yield {"type": "MODIFIED", "object": {"metadata": meta, "spec": {}}}
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.watch_ended.set()
+        await asyncio.Event().wait()
+        yield
 
-    async def metadata(self, *_: Any) -> AsyncIterator[Any]:
-        for name in ("old", "changed"):
-            yield stored(INPUT, "team", name, {})["metadata"]
+    async def kopf(self, _: Any, mirrors: Any, __: Any) -> None:
+        """List the custom kinds. Then the unchanged input changes."""
+        inputs, policies = mirrors
+        for name, observed in (("old", 3), ("changed", 2)):
+            inputs.put(stored(INPUT, "team", name, {"observedGeneration": observed}))
+        policies.add_page(page(*([stored(POLICY, "", "cluster", {})] if self.policy else [])))
+        inputs.add_page(page(*(stored(INPUT, "team", name, {}) for name in ("old", "changed"))))
+        await self.waits.wait()
+        change = stored(INPUT, "team", "old", {"observedGeneration": 3})
+        change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
+        inputs.put(change)
+        await asyncio.Event().wait()
+
+
+def page(*items: Any) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": "8"}, "items": list(items)}
 
 
 def stored(kind: Any, namespace: str, name: str, status: dict[str, Any]) -> dict[str, Any]:
@@ -164,13 +169,10 @@ def test_changes_are_applied_while_the_children_are_listed_unless_there_are_budg
             all_keys.set()
             return 300.0
 
-        async def nothing(*_: Any) -> None:
-            await asyncio.Event().wait()
-
         async def restored(_: Any) -> None: ...
 
         monkeypatch.setattr(control_loop, "reconcile", reconcile)
-        monkeypatch.setattr(control_loop, "watch", nothing)
+        monkeypatch.setattr(control_loop, "watch", api.kopf)
         monkeypatch.setattr(control_loop.budgets, "restore", restored)
         running = asyncio.create_task(loop.run())
         await asyncio.wait_for(api.waits.wait(), 20)
@@ -204,7 +206,7 @@ def test_an_input_that_is_deleted_while_the_children_are_listed_does_not_block_r
     context.store.put(gone)
     loop = loop_without_children(context)
     assert context.rollouts.request(LAST, RolloutState.WAITING) is Turn.WAIT
-    loop._on_event("DELETED", gone)
+    loop._on_change(("team", "gone"), INPUT, None)
     assert context.rollouts.next() == [LAST]
 
 
@@ -222,10 +224,10 @@ def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(monkeyp
         loop = ControlLoop(context, (INPUT,), (), lambda: True)
 
         async def restore(_: Any) -> None:
-            loop._on_event("DELETED", gone)
+            loop._on_change(("team", "gone"), INPUT, None)
 
         monkeypatch.setattr(control_loop.budgets, "restore", restore)
-        await loop._list_children()
+        await loop._queue_all()
         queued = {await asyncio.wait_for(loop._queue.get(), 20) for _ in range(len(loop._queue))}
         assert ("team", "gone") in queued
 
@@ -244,7 +246,7 @@ def test_inputs_of_another_operator_are_not_among_the_first_changes():
         context.store.put(own)
         context.store.put(foreign)
         loop = loop_without_children(context)
-        loop._on_event("ADDED", later)
+        loop._mirrors[0].put(later)
         assert loop._first
         assert list(loop._first._lanes) == [("team", "own")]
 
@@ -266,7 +268,7 @@ def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypatch):
 
         monkeypatch.setattr(control_loop.budgets, "restore", restored)
         assert context.looks.write_seconds == 30.0
-        await ControlLoop(context, (INPUT,), (), lambda: True)._list_children()
+        await ControlLoop(context, (INPUT,), (), lambda: True)._queue_all()
         assert context.looks.write_seconds == 59.9
 
     asyncio.run(scenario())
@@ -290,10 +292,10 @@ def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inputs(mo
         monkeypatch.setattr(control_loop.budgets, "restore", restored)
         loop = ControlLoop(context, (INPUT,), (), lambda: True)
         loop._start_first_changes()
-        await loop._list_children()
+        await loop._queue_all()
         change = stored(INPUT, "team", name, {"observedGeneration": 3})
         change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
-        loop._on_event("MODIFIED", change)
+        loop._mirrors[0].put(change)
         order = []
         while len(loop._queue):
             key = await asyncio.wait_for(loop._queue.get(), 20)
@@ -306,64 +308,24 @@ def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inputs(mo
     asyncio.run(scenario())
 
 
-def test_the_first_watch_ends_when_kopf_has_listed_the_inputs(monkeypatch):
+def test_a_task_that_fails_ends_the_loop(monkeypatch):
     async def scenario() -> None:
         api: Any = SlowApi(policy=False)
-        api.release.set()
         context = ControllerContext(
             api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
         )
-        loop = ControlLoop(context, (INPUT, DEPLOYMENT), (), lambda: True)
+        loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
 
-        async def kopf(_: Any, __: Any, on_event: Any, on_list: Any) -> None:
-            for name in ("old", "changed"):
-                assert not api.watch_ended.is_set()
-                on_event(None, stored(INPUT, "team", name, {}))
-            on_list(INPUT, None)
-            await asyncio.Event().wait()
+        async def broken(*_: Any) -> None:
+            raise KeyError("a bug")
 
-        async def reconcile(*_: Any) -> float:
-            return 300.0
-
-        async def restored(_: Any) -> None: ...
-
-        monkeypatch.setattr(control_loop, "reconcile", reconcile)
-        monkeypatch.setattr(control_loop, "watch", kopf)
-        monkeypatch.setattr(control_loop.budgets, "restore", restored)
-        running = asyncio.create_task(loop.run())
-        await asyncio.wait_for(api.watch_ended.wait(), 20)
-        assert not running.done()
-        running.cancel()
-        await asyncio.wait([running])
-        assert running.cancelled()
+        monkeypatch.setattr(control_loop, "watch", api.kopf)
+        monkeypatch.setattr(control_loop, "reflect", broken)
+        async with asyncio.timeout(20):
+            with pytest.RaisesGroup(KeyError):
+                await loop.run()
 
     asyncio.run(scenario())
-
-
-def test_a_repeated_list_does_not_hide_a_deletion(monkeypatch):
-    """The first watches would wait for an input that kopf never lists, and never end."""
-    monkeypatch.setattr(control_loop, "_backoff", lambda _: 0.0)
-
-    class FailingApi(SlowApi):
-        version = 6
-
-        async def request(self, *_: Any, **__: Any) -> Any:
-            self.version += 1
-            return {"metadata": {"resourceVersion": str(self.version)}}
-
-        async def objects(self, kind: Any, *_: Any) -> AsyncIterator[Any]:
-            if not context.store.known():  # The first attempt.
-                yield stored(kind, "team", "gone", {})
-                raise ApiError(500, "InternalError", "etcd is slow")
-
-    api: Any = FailingApi(policy=False)
-    tokens = InputTokens(api, "operators")
-    context = ControllerContext(api, Store(), tokens, DispatcherClient(), SETTINGS)
-    loop = ControlLoop(context, (INPUT,), ("team", "other"), lambda: True)
-    versions: Any = {}
-    asyncio.run(control_loop._until_listed(lambda: loop._list_inputs(versions)))
-    assert context.store.known() == [("team", "gone")]
-    assert versions == {"team": "7", "other": "8"}
 
 
 def test_namespaces_take_turns():
@@ -376,25 +338,5 @@ def test_namespaces_take_turns():
         for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
             loop._queue.add(key, Lane.CHANGE)
         assert [(await loop._queue.get())[0] for _ in range(3)] == ["loud", "quiet", "loud"]
-
-    asyncio.run(scenario())
-
-
-def test_kopf_begins_after_the_looks():
-    """At the end, it waits 5 s for tasks that began after it."""
-
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=False)
-        context = ControllerContext(
-            api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-        )
-        loop = ControlLoop(context, (INPUT,), (), lambda: True)
-        first: Any = None
-        coroutines = loop._background(first)
-        tasks = [asyncio.create_task(one) for one in coroutines]
-        assert coroutines[-1].__name__ == "watch"
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
     asyncio.run(scenario())

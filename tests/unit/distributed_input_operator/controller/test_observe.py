@@ -19,10 +19,10 @@ from distributed_input_operator.controller.observe import (
     InvalidSpec,
     encryption_in,
     observe,
+    observe_invalid,
     parse_input,
 )
 from distributed_input_operator.controller.tokens import InputTokens
-from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.issuer_secret import SECONDS, IssuerSecret
 from distributed_input_operator.kube.kinds import INPUT, NAMESPACE, SECRET
 from distributed_input_operator.kube.store import Store
@@ -37,16 +37,21 @@ KEY = ("team", "digits")
 class Server:
     """An API server with the input's Secret, and maybe its ConfigMap."""
 
-    def __init__(self, config_map: dict[str, Any] | None = None, refused: bool = False) -> None:
-        self._config_map, self._refused = config_map, refused
+    def __init__(self, config_map: dict[str, Any] | None = None) -> None:
+        self._config_map = config_map
 
     async def get(self, kind: object, *_: object) -> dict[str, Any] | None:
         return KEY_SECRET if kind is SECRET else self._config_map
 
     async def create(self, _: object) -> dict[str, Any]:
-        if self._refused:
-            raise ApiError(403, "Forbidden", "exceeded quota: secrets")
         return KEY_SECRET
+
+
+class ReadOnly(Server):
+    """The same, without any write."""
+
+    async def create(self, _: object) -> dict[str, Any]:
+        raise AssertionError("observing must write nothing")
 
 
 def stored(**spec: Any) -> dict[str, Any]:
@@ -187,15 +192,36 @@ def test_code_that_the_policy_does_not_allow_is_a_final_failure(dataset, text):
     assert all(one.message.startswith(text) for one in found.missing)
 
 
-def test_certificates_are_renewed_although_the_secret_is_refused():
-    """A quota refuses a Secret before the API server sees that it exists."""
-    context = context_with(stored(encryption="all"), Server(refused=True))
-    found = asyncio.run(observe(context, KEY))
-    assert found is not None
+@pytest.mark.parametrize("encryption", ["all", "none"])
+@pytest.mark.parametrize("valid", [True, False])
+def test_what_is_written_is_in_the_snapshot_and_observing_writes_nothing(encryption, valid):
+    context = context_with(stored(encryption=encryption), ReadOnly())
+    context.store.put({**dispatcher(), "kind": "Deployment"})
+    found: Any = asyncio.run((observe if valid else observe_invalid)(context, KEY))
+    if encryption == "none":
+        assert found is None if not valid else found.secret["stringData"].keys() == {"token"}
+        return
     roles = ("dispatcher", "worker", "sidecar", "viewer")
     assert set(found.certificates) == {"ca.crt", *(f"{role}.crt" for role in roles)}
-    assert [one.reason for one in found.missing] == ["QuotaExceeded"]
+    assert found.secret["stringData"].keys() == {f"{role}.key" for role in roles}
     assert found.renew_seconds < 24 * 3600
+
+
+def test_the_secret_of_an_applied_input_is_not_due_at_the_start():
+    """Thousands of these requests would delay all others after a restart."""
+    for conditions, due in (
+        (CONDITIONS, False),
+        ([{"type": "Applied", "status": "False", "reason": "Refused"}], True),
+        ([], True),
+    ):
+        applied = {**stored(encryption="none"), "status": {"conditions": conditions}}
+        context = context_with(applied, ReadOnly())
+        context.store.put(dispatcher())
+        found: Any = asyncio.run(observe(context, KEY))
+        assert bool(found.secret) is due
+    invalid_before = context_with({**stored(), "status": {"conditions": CONDITIONS}}, ReadOnly())
+    found = asyncio.run(observe(invalid_before, KEY))
+    assert found.secret, "it has no children"
 
 
 class Issuers(Server):

@@ -42,6 +42,8 @@ class Server:
         self.error: ApiError | None = None
         self.status_error: ApiError | None = None
         self.certificate_error: ApiError | None = None
+        self.secret_error: ApiError | None = None
+        self.applied: list[str] = []
         self.events: list[dict[str, Any]] = []
         self._version = 10
 
@@ -57,11 +59,14 @@ class Server:
             raise self.error
         if self.certificate_error is not None and manifest["kind"] == "ConfigMap":
             raise self.certificate_error
+        self.applied.append(manifest["metadata"]["name"])
         return self.stored(manifest)
 
     async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
         if manifest["kind"] == "Event":
             self.events.append(manifest)
+        if self.secret_error is not None and manifest["kind"] == "Secret":
+            raise self.secret_error
         return self.stored(manifest)
 
     def stored(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -282,3 +287,26 @@ def test_an_input_of_another_class_leaves_no_state_of_its_predecessor():
     assert context.autoscaling_state(KEY, "u-1") is None
     assert KEY not in context.ledger._claims
     assert 'workers_desired{input="digits"' not in metrics.exposition().decode()
+
+
+@pytest.mark.parametrize("encryption", ["all", "none"])
+def test_a_secret_that_is_refused_does_not_stop_the_other_writes(encryption):
+    """A quota refuses a Secret before the API server sees that it exists."""
+    context, server = new_context()
+    server.secret_error = ApiError(403, "Forbidden", "exceeded quota: secrets")
+    context.store.put(stored_input(1, encryption=encryption))
+    asyncio.run(reconcile(context, KEY))
+    certificates = names.certificates("digits")
+    assert "digits-dispatcher" in server.applied
+    assert (certificates in server.applied) is (encryption == "all")
+    assert "QuotaExceeded" in reasons(server)
+
+
+def test_without_its_own_secret_no_child_is_created():
+    """The pods would start with the token of a deleted input."""
+    context, server = new_context()
+    server.secret_error = ApiError(409, "AlreadyExists", "it exists")
+    context.store.put(stored_input(1))
+    with pytest.raises(ApiError, match="deleted input may still exist"):
+        asyncio.run(reconcile(context, KEY))
+    assert server.applied == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distributed_input_operator.certificates.authority import InputAuthority
-from distributed_input_operator.controller.tokens import InputTokens, derive
+from distributed_input_operator.controller.tokens import InputTokens, derive, secret_of
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import INPUT, Kind
 from tests.unit.distributed_input_operator.snapshots import resource
@@ -52,21 +52,26 @@ class Story:
         api: Any = self.api
         self.tokens = InputTokens(api, "operators", "key", lambda: self.now)
 
-    def token(self, *, young: bool = False, uid: str = "u-1") -> str:
+    def token(self, *, young: bool = False, uid: str = "u-1", applied: bool = False) -> str:
+        """Return the token. Create its Secret if that is due."""
         one = resource()
         meta = one.metadata.model_copy(update={"uid": uid})
         one = one.model_copy(update={"metadata": meta})
-        return asyncio.run(self.tokens.token(one, young=young))
+        token = asyncio.run(self.tokens.token(one))
+        self._create(one, token, young, applied)
+        return token
 
     def authority(self, *, young: bool = False) -> InputAuthority:
+        """Return the authority. Create the Secret with its keys if that is due."""
         one = resource(encryption="all")
+        authority = asyncio.run(self.tokens.authority(one))
+        self._create(one, authority, young)
+        return authority
 
-        async def keys() -> InputAuthority:
-            authority = await self.tokens.authority(one)
-            await self.tokens.ensure_keys(one, authority, young=young)
-            return authority
-
-        return asyncio.run(keys())
+    def _create(self, one: Any, credentials: Any, young: bool, applied: bool = False) -> None:
+        if self.tokens.is_due(one, applied=applied):
+            secret = secret_of(one, credentials)
+            asyncio.run(self.tokens.create(one, secret, young=young))
 
     def calls(self) -> list[str]:
         found, self.api.calls = self.api.calls, []
@@ -109,6 +114,18 @@ def test_the_secret_is_checked_every_five_minutes_and_on_request():
     story.tokens.check(KEY)
     story.token()
     assert story.calls() == ["get digits", f"create {SHARED}"]
+
+
+def test_a_new_leader_checks_the_secret_of_an_applied_input_within_five_minutes():
+    """With thousands of inputs, these requests would delay all others after a start."""
+    story = Story()
+    story.token(applied=True)
+    assert story.calls() == ["get key"]
+    story.now = 300.0
+    story.token(applied=True)
+    assert story.calls() == ["get digits", f"create {SHARED}"]
+    story.token(applied=True, uid="u-2")
+    assert story.calls() == [], "another input of this name has its own time"
 
 
 def test_a_new_input_waits_until_the_secret_of_its_predecessor_is_gone():

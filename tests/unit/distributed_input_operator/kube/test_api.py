@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 
-from distributed_input_operator.controller.startup.first_changes import MAX_WATCHES
 from distributed_input_operator.kube import api
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import INPUT
@@ -119,15 +118,16 @@ def test_requests_take_turns_by_the_namespace_in_their_path(path, namespace):
         (b"HTTP/1.1 410 Gone\r\nContent-Length: 2\r\n\r\n{}", 0, 410),
         (b"", 0, 0),
         (b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED"}\n' + b"x" * (5 << 20) + b"\n", 1, 0),
+        (b'HTTP/1.1 200 OK\r\n\r\n{"type": "ERROR", "object": {"code": 410}}\n', 0, 410),
     ],
-    ids=["complete", "half a line", "expired", "nothing", "a long line"],
+    ids=["complete", "half a line", "expired", "nothing", "a long line", "an expired event"],
 )
 def test_a_watch_yields_events_until_it_ends(answer, events, status):
     seen: list[Any] = []
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = (await reader.readuntil(b"\r\n\r\n")).decode()
-        assert "watch=true&resourceVersion=7&timeoutSeconds=60 " in request
+        assert "resourceVersion=7&timeoutSeconds=60&allowWatchBookmarks=true " in request
         writer.write(answer)
         writer.close()
 
@@ -136,7 +136,7 @@ def test_a_watch_yields_events_until_it_ends(answer, events, status):
         host, port = server.sockets[0].getsockname()
         settings: Any = Configuration(host=f"http://{host}:{port}")
         async with server, asyncio.timeout(20), ApiClient(settings) as client:
-            async for event in Api(client).watch(INPUT, "team", "7", 60):
+            async for event in Api(client).watch(INPUT, "team", "7", 60, 20.0):
                 seen.append(event)
 
     if status is None:
@@ -148,8 +148,25 @@ def test_a_watch_yields_events_until_it_ends(answer, events, status):
     assert len(seen) == events
 
 
-def test_the_requests_of_the_lease_need_not_wait_for_a_connection():
-    settings: Any = Configuration()
-    lease_and_certificate = 2
-    most = api.MAX_CONCURRENT + MAX_WATCHES + lease_and_certificate
-    assert most <= settings.connection_pool_maxsize
+def test_a_silent_watch_ends_with_an_error():
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED"}\n')
+        await reader.read()  # until the client closes the connection
+        writer.close()
+        ended.set()
+
+    ended = asyncio.Event()
+
+    async def follow() -> None:
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        settings: Any = Configuration(host=f"http://{host}:{port}")
+        async with server, asyncio.timeout(20), ApiClient(settings) as client:
+            with pytest.raises(ApiError) as caught:
+                async for _ in Api(client).watch(INPUT, "team", "7", 3600, 0.1):
+                    pass
+            await ended.wait()
+        assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
+
+    asyncio.run(follow())

@@ -130,13 +130,32 @@ def test_only_the_used_fields_of_a_pod_are_kept():
     assert pod["status"] == {"phase": "Running", "podIP": "10.0.0.1"}
 
 
-def test_a_reference_to_an_object_is_enough_to_drop_it():
+def test_a_list_drops_what_it_lacks_except_newer_objects():
+    store = Store()
+    for name, version in (("listed", 1), ("gone", 2), ("new", 9)):
+        one = child(version, uid=f"u-{name}")
+        store.put({**one, "metadata": {**one["metadata"], "name": name}})
+    store.put({**child(2, uid="u-service"), "kind": "Service"})
+    assert store.replace("Deployment", "team", {"u-listed"}, 5) == [KEY]
+    assert sorted(name for _, name in store.children(KEY)) == ["digits-worker", "listed", "new"]
+    assert store.replace("Deployment", "another", set(), 20) == []
+    assert store.replace("Deployment", None, set(), 20) == [KEY, KEY]
+    assert [kind for kind, _ in store.children(KEY)] == ["Service"]
+
+
+@pytest.mark.parametrize("namespace", [None, "team"])
+def test_a_response_that_comes_after_the_deletion_creates_nothing(namespace):
+    """The operator would believe that the object exists, and never create it again."""
     store = Store()
     store.put(child(1))
-    store.put({**child(1, uid="another"), "kind": "Service"})
-    (found,) = store.of_kind("Deployment").values()
-    assert store.drop(found) == KEY
-    assert [kind for kind, _ in store.children(KEY)] == ["Service"]
+    store.drop(child(4))
+    store.advance("Deployment", namespace, 4)
+    assert store.put(child(3)) is None
+    assert not store.known()
+    store.advance("Deployment", namespace, 2)
+    assert store.put(child(4)) is None
+    assert store.put({**child(3), "kind": "Service"}) == KEY
+    assert store.put(child(5)) == KEY, "somebody has put the label back"
 
 
 def test_an_input_is_known_while_any_of_its_children_remains():

@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from distributed_input_operator.controller.startup import first_changes
-from distributed_input_operator.controller.startup.first_changes import (
-    MAX_WATCHES,
-    FirstChanges,
-    FirstWatches,
-    version_now,
-    watch_inputs,
-)
+from distributed_input_operator.controller.startup.first_changes import FirstChanges
 from distributed_input_operator.controller.work_queue import Lane
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POD, POLICY
@@ -29,10 +23,6 @@ class FakeApi:
     def __init__(self, fails: int = 0, status: int = 403) -> None:
         self.fails, self.status = fails, status
         self.listed: list[tuple[Any, Any, str]] = []
-        self.events: list[list[Any]] = []
-        """The events of each watch."""
-        self.watched: list[str] = []
-        """The version after which each watch began."""
 
     async def objects(self, kind: Any, namespace: Any, selector: str) -> AsyncIterator[Any]:
         if self.fails:
@@ -40,18 +30,6 @@ class FakeApi:
             raise ApiError(self.status, "Failure", "no list")
         self.listed.append((kind, namespace, selector))
         yield {"kind": kind.kind}
-
-    async def request(self, method: str, path: str, query: Any) -> Any:
-        assert query == {"limit": "1"}
-        return {"metadata": {"resourceVersion": "7"}, "items": []}
-
-    async def watch(self, kind: Any, *place: Any) -> AsyncIterator[Any]:
-        assert kind is INPUT
-        self.watched.append(place[1])
-        for event in self.events.pop(0):
-            if isinstance(event, Exception):
-                raise event
-            yield event
 
 
 Body = Callable[[FirstChanges], Awaitable[None]]
@@ -260,96 +238,3 @@ def test_an_earlier_change_that_changes_again_goes_before_the_others():
         assert set(lanes.values()) == {Lane.EARLIER_CHANGE}
 
     asyncio.run(story())
-
-
-@pytest.mark.parametrize(
-    "gone", [{"type": "ERROR", "object": {"code": 410}}, ApiError(410, "Expired", "too old")]
-)
-def test_the_watch_continues_after_its_last_event_until_the_version_is_gone(monkeypatch, gone):
-    failures: list[int] = []
-
-    def pause_after(count: int) -> float:
-        failures.append(count)
-        return 0.0
-
-    monkeypatch.setattr(first_changes, "_pause", pause_after)
-    seen: list[Any] = []
-
-    def event(kind: str, version: str) -> Any:
-        return {"type": kind, "object": {"metadata": {"name": "a", "resourceVersion": version}}}
-
-    async def body() -> None:
-        api: Any = FakeApi()
-        api.events = [
-            [ApiError(429, "TooManyRequests", "later")],
-            [event("MODIFIED", "8"), ApiError(0, "Unreachable", "reset")],
-            [event("BOOKMARK", "9"), {"type": "ERROR", "object": {"code": 500}}],
-            [event("DELETED", "10")],
-            [gone, event("ADDED", "11")],
-        ]
-        version = await version_now(api, "team")
-        await asyncio.wait_for(
-            watch_inputs(api, "team", version, lambda *e: seen.append(e)), timeout=20
-        )
-        assert api.watched == ["7", "7", "8", "9", "10"]
-        assert failures == [1, 1, 1, 1], "an event ends a series of failures"
-
-    asyncio.run(body())
-    assert [kind for kind, _ in seen] == ["MODIFIED", "DELETED"]
-    assert all(obj["kind"] == "DistributedInput" for _, obj in seen)
-
-
-class OpenApi:
-    """Has watches that report a deletion, and then nothing until they are cancelled."""
-
-    def __init__(self) -> None:
-        self.open: set[Any] = set()
-        self.deleted = asyncio.Event()
-
-    async def watch(self, _: Any, namespace: Any, *__: Any) -> AsyncIterator[Any]:
-        self.open.add(namespace)
-        try:
-            yield {"type": "DELETED", "object": meta("gone")}
-            self.deleted.set()
-            await asyncio.Event().wait()
-        finally:
-            self.open.discard(namespace)
-
-
-def meta(name: str) -> dict[str, Any]:
-    return {"kind": "DistributedInput", "metadata": {"namespace": "team", "name": name}}
-
-
-def test_the_first_watches_end_when_kopf_has_listed_all_inputs():
-    async def body() -> None:
-        api: Any = OpenApi()
-        known = [("team", one) for one in ("gone", "a", "b")]
-        first = FirstWatches(api, {"team": "7", "other": "7"}, known, lambda *_: None)
-        await asyncio.wait_for(api.deleted.wait(), 20)
-        first.record(meta("a"))
-        first.record({**meta("b"), "kind": "Pod"})
-        first.listed(INPUT)  # The list has paused.
-        assert not any(task.cancelling() for task in first.tasks)
-        first.record(meta("b"))
-        first.listed(POD)
-        assert not any(task.cancelling() for task in first.tasks)
-        first.listed(INPUT)
-        await asyncio.wait(first.tasks, timeout=20)
-        assert api.open == set()
-
-    asyncio.run(body())
-
-
-def test_many_namespaces_have_no_first_watches():
-    """They would take the connections that the Lease needs."""
-
-    async def body() -> None:
-        api: Any = OpenApi()
-        for count, watches in ((MAX_WATCHES, MAX_WATCHES), (MAX_WATCHES + 1, 0)):
-            versions: dict[str | None, str] = {str(number): "7" for number in range(count)}
-            first = FirstWatches(api, versions, (), lambda *_: None)
-            assert len(first.tasks) == watches
-            for task in first.tasks:
-                task.cancel()
-
-    asyncio.run(body())
