@@ -15,6 +15,7 @@ from testing.same_meaning.grammar import Draw, Pipeline
 PLAIN, FUNCTION, ENTRY = "plain", "function", "entry"
 ENTRY_POINT = "testing.same_meaning.cases:entry_point"
 _DEPTH = 2
+_CHOOSING = 0.15  # share of functions whose random choices are compared between splits
 _NAMES = {"tf": tf, "D": tf.data.Dataset, "f": functions, "p": python_sources}
 
 
@@ -97,12 +98,15 @@ def draw(seed: int, attempt: int = 0, faults: bool = False, small: bool = False)
         one.python() if is_python else one.pipeline(1 if small else _DEPTH, 2 if small else 5)
     )
     trainers = dice.choice((1, 1, 1, 2, 3))
-    partitions = trainers * one.pick(1, 2) if trainers > 1 else int(one.pick(1, 2, 4))
+    partitions = trainers * one.pick(1, 2) if trainers > 1 else int(one.pick(1, 2, 2, 4))
     global_batch = partitions * _drawn_batch(one, pipeline, api, is_python)
     fields = _drawn_fields(one, api, trainers, partitions, global_batch)
     if api != PLAIN and not is_python:
-        _insert_shard(one, pipeline)
-    read = dice.choice(("dataset", "dataset", "distribute", "numpy" if api == ENTRY else "dataset"))
+        if dice.random() < _CHOOSING:
+            pipeline = _choosing(one)
+        else:
+            _insert_shard(one, pipeline)
+    read = dice.choice(("numpy", "numpy", "numpy", "dataset", "dataset", "distribute"))
     case = Case(
         pipeline=pipeline,
         api=api,
@@ -118,6 +122,30 @@ def draw(seed: int, attempt: int = 0, faults: bool = False, small: bool = False)
         epochs = 1 if kind.startswith("restore") else case.epochs
         case = replace(case, fault=kind, at=dice.choice((0, 1, 2, 3, 5)), epochs=epochs)
     return case
+
+
+def _choosing(one: Draw) -> Pipeline:
+    """Draw a pipeline that draws many random numbers behind the shard, one for each row."""
+    start = one.pick(0, 1000)
+
+    def part(number: int, rows: int) -> Pipeline:
+        first = start + 10_000 * number
+        return {"source": ["range", first, first + rows], "ops": [["shard"]]}
+
+    seed = one.pick(None, None, 7)
+    kind = one.pick("shuffle", "sample", "choose_random", "resample_uneven")
+    if kind == "shuffle":
+        whole = part(0, 200)
+        whole["ops"].append([kind, one.pick(16, 100, 1000), seed, one.pick(None, True, False)])
+    elif kind == "resample_uneven":
+        whole = part(0, 600)
+        whole["ops"].append([kind, seed])
+    else:
+        weights = [[0.5, 0.5], seed, True] if kind == "sample" else [seed]
+        whole = {"source": [kind, [part(0, 300), part(1, 300)], *weights], "ops": []}
+    if one.dice.random() < 0.3:
+        whole["ops"].append(one.pick(["map", "add", None, None], ["prefetch", 1]))
+    return whole
 
 
 def _drawn_batch(one: Draw, pipeline: Pipeline, api: str, is_python: bool) -> int:
@@ -144,7 +172,7 @@ def _drawn_fields(
     if api != PLAIN or trainers > 1 or dice.random() < 0.9:
         fields["partitions"] = partitions
     if api != PLAIN or dice.random() < 0.7:
-        fields["numSplits"] = partitions + one.pick(0, 0, 1, 2)
+        fields["numSplits"] = partitions + one.pick(0, 0, 0, 1, 2)
     if (global_batch or "globalBatchSize" in fields) and dice.random() < 0.3:
         fields["remainder"] = one.pick("drop", "pad")
     return fields

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from testing.same_meaning import cases, compare, product, reference
-from testing.same_meaning.cases import PLAIN, Case
-from testing.same_meaning.compare import Difference
-from testing.same_meaning.reference import DoesNotFit, Run
+from testing.same_meaning import cases, compare, product, refusals
+from testing.same_meaning.cases import Case
+from testing.same_meaning.evidence import Difference
+from testing.same_meaning.reference import DoesNotFit, Reference, Run
 from testing.same_meaning.servers import Servers
 
 _ENDLESS_PASSES = 4
@@ -22,7 +21,7 @@ class Result:
 
     Attributes:
         outcome: refused; else how the dataset was split.
-        refusal: the error of a refused case.
+        refusal: the reason of a refused case.
         warnings: of the product.
         differences: all differences.
     """
@@ -33,49 +32,49 @@ class Result:
     differences: tuple[Difference, ...] = field(default_factory=tuple)
 
 
-def check(servers: Servers, case: Case) -> Result:
+def check(servers: Servers, case: Case, reference: Reference | None = None) -> Result:
     """Run a case.
+
+    Args:
+        servers: dispatcher and worker.
+        case: the case.
+        reference: of the case, from `drawn`.
 
     Raises:
         DoesNotFit: TensorFlow refuses the pipeline.
     """
-    first = reference.run(build(case))
-    steps = _endless_steps(first, case) if first.endless else None
+    reference = reference or Reference(case)
+    partitions = case.fields.get("partitions", case.trainers)
+    first = reference.splits(case.fields.get("numSplits", partitions), partitions)
+    steps = _endless_steps(first, case) if any(run.endless for run in first) else None
     seen = product.read(servers, case, steps)
     if seen.refused is not None:
-        bad = compare.refusal(seen)
-        text = f"{type(seen.refused).__name__}: {seen.refused}"
-        return Result("refused", text, (), (bad,) if bad else ())
-    runs = reference.splits(case, seen.job.num_splits, seen.job.partitions, 1)
-    random = reference.is_random(case)
-    again = reference.splits(case, seen.job.num_splits, seen.job.partitions, 2) if random else None
-    found = compare.differences(case, seen, runs, again)
+        bad = refusals.difference(seen.refused, case, first)
+        reason = refusals.reason_of(seen.refused)
+        name = reason.name if reason else f"{type(seen.refused).__name__}: {seen.refused}"
+        return Result("refused", name, (), (bad,) if bad else ())
+    found = compare.differences(case, seen, reference)
     policy = seen.job.shard_policy
     outcome = {"FILE": "by file", "DATA": "dealt", "OFF": "off"}.get(policy, "by function")
     return Result(outcome, "", tuple(seen.warnings), tuple(found))
 
 
-def build(case: Case) -> Any:
-    """Build the dataset of a case, of one split. Raises DoesNotFit."""
-    context: Any = reference.Context(1, 0, 1)
-    return reference.build(case, None if case.api == PLAIN else context)
-
-
-def drawn(seed: int, faults: bool = False, small: bool = False) -> Case:
+def drawn(seed: int, faults: bool = False, small: bool = False) -> tuple[Case, Reference]:
     """Return the case of a seed: the first attempt that TensorFlow accepts."""
     for attempt in range(_MOST_ATTEMPTS):
         case = cases.draw(seed, attempt, faults, small)
+        reference = Reference(case)
         try:
-            build(case)
+            reference.accept()
         except DoesNotFit:
             continue
-        return case
+        return case, reference
     raise DoesNotFit(f"seed {seed}")
 
 
-def _endless_steps(first: Run, case: Case) -> int:
+def _endless_steps(runs: list[Run], case: Case) -> int:
     """Return the number of steps after which each row of an endless dataset was read."""
-    distinct = len({repr(element) for element in first.elements})
+    distinct = len({repr(element) for run in runs for element in run.elements})
     batch = case.global_batch or case.fields.get("globalBatchSize", 1)
     return min(_MOST_STEPS, _ENDLESS_PASSES * max(1, distinct) // max(1, batch) + 8)
 

@@ -6,10 +6,14 @@ while they are traced if they do not fit it, so that the grammar drops the op.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
+import itertools
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +22,21 @@ import tensorflow as tf
 
 D = tf.data.Dataset
 RECORD_BYTES = 9
-_folder: list[Path] = []
-_folder_lock = threading.Lock()
+_lock = threading.Lock()
+_here = threading.local()
+_numbers = itertools.count()
 
 
+@functools.cache
 def folder() -> Path:
-    """Return the folder of this process for files that pipelines read and write."""
-    with _folder_lock:
-        if not _folder:
-            _folder.append(Path(tempfile.mkdtemp(prefix="same-meaning-")))
-        return _folder[0]
+    """Return the folder of this process for files that pipelines read and write.
 
-
-def remove_folder() -> None:
-    """Remove the folder of this process."""
-    while _folder:
-        shutil.rmtree(_folder.pop(), ignore_errors=True)
+    It stays until the process ends: `ignore_errors` reads a missing file again without an end, in
+    iterators that a worker keeps for a while.
+    """
+    made = Path(tempfile.mkdtemp(prefix="same-meaning-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 # Sources.
@@ -90,7 +93,7 @@ def _files(
 ) -> list[str]:
     place = folder() / f"{kind}-{start}-{'-'.join(map(str, lengths))}"
     names = [str(place / f"part-{number:02}") for number in range(len(lengths))]
-    with _folder_lock:
+    with _lock:
         if not place.exists():
             place.mkdir()
             for name, length in zip(names, lengths, strict=True):
@@ -113,9 +116,20 @@ def _write_fixed(name: str, rows: list[bytes]) -> None:
     Path(name).write_bytes(b"".join(row.rjust(RECORD_BYTES) for row in rows))
 
 
+@contextlib.contextmanager
+def own_paths() -> Iterator[None]:
+    """Let `new_path` return a new path for each call, so that nothing is read that others wrote."""
+    _here.own = True
+    try:
+        yield
+    finally:
+        _here.own = False
+
+
 def new_path(name: str) -> str:
-    """Return the path of a folder, for snapshot and cache. A case uses each name once."""
-    return str(folder() / name)
+    """Return the path of a folder, for snapshot."""
+    own = f"-{next(_numbers)}" if getattr(_here, "own", False) else ""
+    return str(folder() / f"{name}{own}")
 
 
 def read_text(name: tf.Tensor) -> tf.data.Dataset:
@@ -288,6 +302,7 @@ def keep_few(*parts: Any) -> tf.Tensor:
     return scalar(_element(parts)) % 5 == 0
 
 
+@functools.cache
 def below(limit: int) -> Callable[..., tf.Tensor]:
     """Return a predicate for take_while."""
     return lambda *parts: scalar(_element(parts)) % 1000 < limit
@@ -308,6 +323,7 @@ def key(*parts: Any) -> tf.Tensor:
     return scalar(_element(parts)) % 3
 
 
+@functools.cache
 def batch_of(size: int) -> Callable[..., tf.data.Dataset]:
     """Return a reduce_func for group_by_window."""
     return lambda _, window: window.batch(size)
@@ -326,6 +342,7 @@ def running(state: tf.Tensor, *parts: Any) -> tuple[tf.Tensor, Any]:
     return total, (element, total)
 
 
+@functools.cache
 def joined(size: int, drop: bool) -> Callable[..., tf.data.Dataset]:
     """Return a function that makes one batch of each window."""
 
@@ -362,6 +379,11 @@ def parity(*parts: Any) -> tf.Tensor:
     return tf.cast(scalar(_element(parts)) % 2, tf.int32)
 
 
+def uneven(*parts: Any) -> tf.Tensor:
+    """Return one of two classes, of which the second one has twice as many rows."""
+    return tf.cast(scalar(_element(parts)) // 8 % 3 != 0, tf.int32)
+
+
 def shuffled_unseeded(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Shuffle by random numbers without a seed, as a function in the pipeline."""
     return dataset.shuffle(64)
@@ -370,6 +392,11 @@ def shuffled_unseeded(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def selector(pattern: Sequence[int], repeats: int | None) -> tf.data.Dataset:
     """Return the choices for choose_from_datasets."""
     return D.from_tensor_slices(np.array(pattern, np.int64)).repeat(repeats)
+
+
+def random_selector(seed: int | None) -> tf.data.Dataset:
+    """Return random choices for choose_from_datasets."""
+    return D.random(seed).map(lambda value: value % 2)
 
 
 def options(policy: str = "", deterministic: bool | None = None) -> tf.data.Options:

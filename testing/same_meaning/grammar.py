@@ -19,10 +19,12 @@ Pipeline = dict[str, Any]
 
 _SHARD = "context.num_input_pipelines, context.input_pipeline_id"
 _SEARCHING = ("filter", "unique", "resample", "group_sum", "group_by_window", "bucket", "skip")
-_RANDOM = (
+RANDOM = (
     "shuffle",
     "sample",
+    "choose_random",
     "resample",
+    "resample_uneven",
     "noise",
     "seeded_noise",
     "list_files",
@@ -122,10 +124,27 @@ def maps(pipeline: Pipeline) -> list[list[Any]]:
     return [op for one in nested(pipeline) for op in one["ops"] if op[0] == "map"]
 
 
+CHOOSING = ("sample", "choose_random")
+"""Sources that choose one of several datasets by random numbers."""
+
+
+def chooses(pipeline: Pipeline) -> bool:
+    """Return whether elements are chosen by random numbers, and not only shuffled."""
+    return any(name in (*CHOOSING, "resample_uneven") for name in names_of(pipeline))
+
+
+def is_sharded_inside(pipeline: Pipeline) -> bool:
+    """Return whether the source, or each dataset in it, is a split's own."""
+    source = pipeline["source"]
+    if not SOURCES[source[0]].nests:
+        return bool(source[0] == "sharded_files")
+    return all(any(op[0] == "shard" for op in one["ops"]) for one in source[1])
+
+
 def is_random(pipeline: Pipeline) -> bool:
     """Return whether two runs of a pipeline may differ."""
     free = any(op[2] and op[3] is False for op in maps(pipeline))
-    return free or any(name in _RANDOM for name in names_of(pipeline))
+    return free or any(name in RANDOM for name in names_of(pipeline))
 
 
 # Sources.
@@ -218,6 +237,10 @@ def _choose(pipelines: list[Pipeline], pattern: list[int], repeats: int | None, 
     )
 
 
+def _choose_random(pipelines: list[Pipeline], seed: int | None) -> str:
+    return f"D.choose_from_datasets([{_texts(pipelines)}], f.random_selector({seed}))"
+
+
 PYTHON = [one.__name__ for one in (*python_sources.STEADY, *python_sources.CHANGING)]
 """Names of the Python sources, which only an entry point may have."""
 
@@ -266,6 +289,12 @@ SOURCES: dict[str, Part] = {
             draw.pick(True, False),
         ],
         _sample,
+        nests=True,
+    ),
+    "choose_random": Part(
+        1,
+        lambda draw, depth: [*_draw_two(draw, depth), draw.pick(None, 7)],
+        _choose_random,
         nests=True,
     ),
     "one_after_another": Part(
@@ -334,8 +363,8 @@ def _bucket(size: int, drop: bool) -> str:
     )
 
 
-def _resample(seed: int | None) -> str:
-    return f".rejection_resample(f.parity, [0.5, 0.5], seed={seed})"
+def _resample(classes: str) -> Callable[..., str]:
+    return lambda seed: f".rejection_resample(f.{classes}, [0.5, 0.5], seed={seed})"
 
 
 _SIZES = (1, 2, 3, 4, 4, 8, 8, 8, 16)
@@ -376,7 +405,8 @@ OPS: dict[str, Part] = {
     ),
     "bucket": Part(2, _choices((2, 4), (False, True)), _bucket),
     "prefetch": Part(2, _choices((1, 2, -1)), lambda size: f".prefetch({size})"),
-    "resample": Part(1, _choices((None, 5)), _resample),
+    "resample": Part(1, _choices((None, 5)), _resample("parity")),
+    "resample_uneven": Part(0, _choices((None, 5)), _resample("uneven")),
     "take_while": Part(2, _choices((5, 30, 2000)), lambda limit: f".take_while(f.below({limit}))"),
     "fail": Part(1, _none, lambda: ".map(f.fail_some)"),
     "ignore_errors": Part(1, _none, lambda: ".map(f.fail_some).ignore_errors()"),

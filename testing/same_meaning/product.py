@@ -85,6 +85,8 @@ class Trainer:
             self._read = connected.distribute(strategy, dataset)
         elif case.read == "dataset":
             self._read = connected.dataset(dataset)
+        else:
+            connected._open(dataset, 1, None)  # `numpy` takes no dataset
         self.element_spec = getattr(self._read, "element_spec", None)
 
     def iterate(self) -> Iterator[Step]:
@@ -155,7 +157,6 @@ def read(servers: Servers, case: Case, most: int | None) -> Seen:
         most: number of steps of each epoch; None: to its end.
     """
     seen, name = Seen(), servers.new_name()
-    _plain.cache_clear()  # its files may have been removed
     dataset_of(case)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -204,7 +205,7 @@ def _epochs(
         if case.fault == "again":
             trainer.epoch(case.at)  # an iterator that is abandoned
         epochs = [trainer.epoch(most, fault) for _ in range(case.epochs)]
-        _record(seen, connected, trainer, epochs[0])
+        _record(seen, connected, trainer)
         return epochs
 
 
@@ -216,12 +217,10 @@ def _trainer(case: Case, seen: Seen, connected: Input) -> Trainer | None:
         return None
 
 
-def _record(seen: Seen, connected: Input, trainer: Trainer, first: Epoch) -> None:
+def _record(seen: Seen, connected: Input, trainer: Trainer) -> None:
     seen.job = connected._reader.opened.job
     seen.warnings = connected.warnings
     seen.element_spec = trainer.element_spec
-    if not seen.job.num_splits:  # numpy() opens the job
-        seen.refused = first.error
 
 
 @dataclass
@@ -239,7 +238,7 @@ def _before(case: Case, seen: Seen, folder: Any) -> _Saved:
         if trainer is None:
             return _Saved(Epoch(), None)
         epoch = trainer.epoch(case.at)
-        _record(seen, connected, trainer, epoch)
+        _record(seen, connected, trainer)
         if not epoch.stopped:
             return _Saved(epoch, None)
         count = case.at if case.read == "dataset" else None

@@ -9,12 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from testing.same_meaning import cases, grammar
+from testing.same_meaning import cases, functions, grammar, traced
 from testing.same_meaning.cases import PLAIN, Case
-from testing.same_meaning.values import Element, element_of
+from testing.same_meaning.values import Element, element_of, whole
 
 MOST_ELEMENTS = 800
 """A pipeline with more elements is taken for endless."""
+_REPEATED = 100
+"""One that may be endless is, if this number of elements in a row were seen before."""
 
 
 class DoesNotFit(Exception):
@@ -29,38 +31,32 @@ class Run:
         elements: its elements.
         error: the error at its end; "" for none.
         endless: it was stopped after `MOST_ELEMENTS`.
+        spec: the element_spec; None for a Python source.
     """
 
     elements: Sequence[Element]
     error: str = ""
     endless: bool = False
+    spec: Any = None
 
 
-def run(dataset: tf.data.Dataset, most: int = MOST_ELEMENTS) -> Run:
-    """Read a dataset."""
+def run(dataset: Any, may_be_endless: bool) -> Run:
+    """Read a dataset, or a Python source."""
     elements: list[Element] = []
+    spec = getattr(dataset, "element_spec", None)
+    seen: set[str] = set()
+    newest = 0
     try:
-        for value in dataset:
+        for count, value in enumerate(dataset, 1):
             elements.append(element_of(value))
-            if len(elements) > most:
-                return Run(elements[:most], endless=True)
+            if may_be_endless and (row := whole(elements[-1])) not in seen:
+                seen.add(row)
+                newest = count
+            if count > MOST_ELEMENTS or (may_be_endless and count > newest + _REPEATED):
+                return Run(elements, "", True, spec)
     except Exception as error:  # noqa: BLE001  of TensorFlow, or of a Python source
-        return Run(elements, str(error)[:300] or type(error).__name__)
-    return Run(elements)
-
-
-def build(case: Case, context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
-    """Build the pipeline of a case.
-
-    Raises:
-        DoesNotFit: TensorFlow refuses it.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return case.build(context)
-    except Exception as error:
-        raise DoesNotFit(f"{type(error).__name__}: {str(error)[:200]}") from error
+        return Run(elements, str(error)[:300] or type(error).__name__, False, spec)
+    return Run(elements, "", False, spec)
 
 
 class Context:
@@ -74,25 +70,56 @@ class Context:
         return global_batch_size // self._partitions
 
 
-def splits(case: Case, count: int, partitions: int, seed: int) -> list[Run]:
-    """Return the run of each split; of a plain dataset, the only one.
+class Reference:
+    """The runs of one case. Each is made once: building a pipeline takes longer than reading it."""
 
-    The splits share the seeds of their ops, as they must if an op before the shard is random.
-    """
-    if case.api == PLAIN:
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._built: dict[Any, Any] = {}
+        self._runs: dict[Any, Run] = {}
+        self._may_be_endless = "endless" in grammar.names_of(case.pipeline)
+
+    def build(self, splits: int = 1, split: int = 0, partitions: int = 1, seed: int = 1) -> Any:
+        """Build the pipeline of a split.
+
+        The splits share the seeds of their ops, as they must if an op before the shard is random.
+
+        Raises:
+            DoesNotFit: TensorFlow refuses it.
+        """
+        context: Any = Context(splits, split, partitions)
         tf.random.set_seed(seed)
-        return [run(build(case))]
-    runs = []
-    for split in range(count):
-        tf.random.set_seed(seed)
-        context: Any = Context(count, split, partitions)
-        runs.append(run(build(case, context)))
-    return runs
+        try:
+            with warnings.catch_warnings(), traced.reused(), functions.own_paths():
+                warnings.simplefilter("ignore")
+                return self._case.build(None if self._case.api == PLAIN else context)
+        except Exception as error:
+            raise DoesNotFit(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+    def accept(self) -> None:
+        """Build the pipeline of one split. Raises DoesNotFit."""
+        self._built[1, 0, 1, 1] = self.build()
+
+    def splits(self, count: int, partitions: int, seed: int = 1) -> list[Run]:
+        """Return the run of each split; of a plain dataset, the only one."""
+        if self._case.api == PLAIN:
+            return [self._run(1, 0, 1, seed)]
+        return [self._run(count, split, partitions, seed) for split in range(count)]
+
+    def _run(self, *key: int) -> Run:
+        if key not in self._runs:
+            dataset = self._built.pop(key, None)
+            self._runs[key] = run(
+                self.build(*key) if dataset is None else dataset, self._may_be_endless
+            )
+        return self._runs[key]
 
 
 def in_order(case: Case) -> Case:
     """Return a case whose pipeline draws no order: rows come one source after the other."""
-    pipeline = cases.without(case, ("shuffle", "apply"), {"sample": "one_after_another"}).pipeline
+    removed = ("shuffle", "apply", "resample_uneven")
+    instead = dict.fromkeys(grammar.CHOOSING, "one_after_another")
+    pipeline = cases.without(case, removed, instead).pipeline
     return Case(**{**vars(case), "pipeline": pipeline})
 
 

@@ -145,7 +145,7 @@ def atoms(elements: Iterable[Element]) -> list[str]:
             for one in value:
                 add(dtype, one)
         else:
-            found.append(f"{dtype} {value!r}")
+            found.append(f"'{dtype}' {value!r}")
 
     for element in elements:
         for leaf in element:

@@ -12,7 +12,7 @@ from distributed_input.api.proto import types_pb2
 from testing.same_meaning import compare, shrink
 from testing.same_meaning.cases import FUNCTION, Case
 from testing.same_meaning.product import Epoch, Seen
-from testing.same_meaning.reference import Run
+from testing.same_meaning.reference import Reference, Run
 from testing.same_meaning.values import element_of, rows_of, whole
 
 _PIPELINE = {"source": ["range", 1, 13], "ops": []}
@@ -24,10 +24,21 @@ def _seen(steps: list[list[int]], **fields: Any) -> Seen:
     return Seen(None, [[Epoch(parts)]], job)
 
 
+class _Runs(Reference):
+    """A reference with given runs."""
+
+    def __init__(self, case: Case, runs: list[Run]) -> None:
+        super().__init__(case)
+        self.runs = runs
+
+    def splits(self, *_: int, **__: int) -> list[Run]:
+        return self.runs
+
+
 def _kinds(seen: Seen, case: Case | None = None) -> list[str]:
     runs = [Run([element_of(np.int64(number)) for number in range(1, 13)])]
     case = case or Case(_PIPELINE)
-    return [one.kind for one in compare.differences(case, seen, runs, None)]
+    return [one.kind for one in compare.differences(case, seen, _Runs(case, runs))]
 
 
 WHOLE = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
@@ -78,7 +89,7 @@ def test_splits_that_are_shuffled_alike_are_found() -> None:
     seen.job.num_splits = 2
     runs = [Run([element_of(np.int64(n)) for n in range(split, 32, 2)]) for split in (0, 1)]
 
-    found = compare.differences(case, seen, runs, runs)
+    found = compare.differences(case, seen, _Runs(case, runs))
 
     assert [one.kind for one in found] == ["splits are shuffled alike"]
 

@@ -1,0 +1,118 @@
+"""Compares the rows of an epoch, as a multiset."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from distributed_input.api.proto import types_pb2
+from testing.same_meaning import grammar, values
+from testing.same_meaning.evidence import Difference, Evidence
+from testing.same_meaning.product import Epoch
+
+
+def differences(evidence: Evidence, epochs: Sequence[Epoch], number: int) -> list[Difference]:
+    """Compare the rows that all trainers got in an epoch."""
+    try:
+        expected = evidence.expected(evidence.runs) * evidence.copies
+        found = [row for rows in evidence.found(epochs) for row in rows]
+    except ValueError as error:
+        return [Difference("components", str(error))]
+    if evidence.endless:
+        return _endless(evidence, expected, found)
+    lost, padded = _allowed(evidence, len(expected), number)
+    if evidence.again is not None and _depends_on_order(evidence, expected):
+        return _random(evidence, epochs, expected, found, lost, padded)
+    return _compare(Counter(expected), Counter(found), lost, padded)
+
+
+def _allowed(evidence: Evidence, expected: int, number: int) -> tuple[set[int], bool]:
+    """Return how many rows may be lost, and whether there is padding."""
+    if not evidence.by_rows:  # TensorFlow drops the elements of a step that not all replicas get
+        return set(range((evidence.case.replicas - 1) * evidence.case.trainers + 1)), False
+    if evidence.job.remainder != types_pb2.DROP:
+        return {0}, evidence.job.remainder == types_pb2.PAD
+    steps = evidence.complete_steps(number)
+    size = evidence.job.global_batch_size
+    if steps is not None:
+        return {expected - size * count for count in steps}, False
+    if evidence.case.trainers == 1:
+        return {expected % size}, False
+    return {expected - size * count for count in range(expected // size + 1)}, False
+
+
+def _depends_on_order(evidence: Evidence, expected: list[str]) -> bool:
+    """Return whether the rows depend on an order that is random or not promised."""
+    names = evidence.names
+    free = any(name in ("any_order", "list_files") for name in names)
+    free = free or "False]" in repr(list(grammar.maps(evidence.case.pipeline)))
+    if free and any(name in grammar.ORDER_DEPENDENT for name in names):
+        return True
+    return Counter(expected) != Counter(_other(evidence))
+
+
+def _other(evidence: Evidence) -> list[str]:
+    assert evidence.again is not None
+    return evidence.expected(evidence.again) * evidence.copies
+
+
+def _compare(
+    expected: Counter[str], found: Counter[str], allowed: set[int], padded: bool
+) -> list[Difference]:
+    lost, more = expected - found, found - expected
+    if padded:
+        more = Counter({row: n for row, n in more.items() if not _is_padding(row)})
+    if not more and lost.total() in allowed:
+        return []
+    kind = "rows lost and others found" if lost and more else "rows lost" if lost else "more rows"
+    if not lost and not more:
+        kind = "incomplete steps"
+    text = (
+        f"{found.total()} rows for {expected.total()}; lost {lost.total()} of {sorted(allowed)[:5]}"
+        f" allowed: {sorted(lost)[:3]}; more {more.total()}: {sorted(more)[:3]}"
+    )
+    return [Difference(kind, text)]
+
+
+def _endless(evidence: Evidence, expected: list[str], found: list[str]) -> list[Difference]:
+    if evidence.again is not None and set(expected) != set(_other(evidence)):
+        return []
+    strange = set(found) - set(expected)
+    if strange:
+        return [Difference("rows of no split", repr(sorted(strange)[:4]))]
+    missing = set(expected) - set(found)
+    if missing:
+        text = f"{len(missing)} of {len(set(expected))} rows in {len(found)} rows read"
+        return [Difference("rows never read", f"{text}: {sorted(missing)[:4]}")]
+    return []
+
+
+def _random(
+    evidence: Evidence,
+    epochs: Sequence[Epoch],
+    expected: list[str],
+    found: list[str],
+    allowed: set[int],
+    padded: bool,
+) -> list[Difference]:
+    """Compare a pipeline whose elements depend on random numbers: only what does not."""
+    lost = len(expected) - len(found)
+    right = lost in allowed or (padded and lost <= 0)
+    if not right and len(expected) == len(_other(evidence)):
+        return [Difference("number of rows", f"{len(found)} instead of {len(expected)}")]
+    steps = [part for epoch in epochs for step in epoch.steps for part in step]
+    sides = [
+        values.atoms(e for run in runs for e in run.elements)
+        for runs in (evidence.runs, evidence.again or [])
+    ]
+    one, two = (Counter(side * evidence.copies) for side in sides)
+    if one == two and allowed == {0} and not evidence.pads:
+        return _compare(one, Counter(values.atoms(steps)), allowed, padded)
+    return []
+
+
+def _is_padding(row: str) -> bool:
+    """Return whether a row has only zeros, empty strings and empty lists."""
+    bare = re.sub(r"'[a-z]+[0-9]*'|b''|False|nan", "", row)
+    return not re.search(r"[1-9]|True|b'", bare)
