@@ -25,7 +25,6 @@ from distributed_input.worker.dataset_failures import DatasetFailures
 from distributed_input.worker.datasets.describe import describe, import_module
 from distributed_input.worker.datasets.describe_cache import DescribeCache
 from distributed_input.worker.datasets.split_opener import SplitOpener
-from distributed_input.worker.datasets.watched_describe import WatchedDescribe
 from distributed_input.worker.host.memory import buffer_bytes
 from distributed_input.worker.load import WorkerLoad
 from distributed_input.worker.states.split_states import SplitStates
@@ -38,6 +37,7 @@ from distributed_input.worker.streams.own_thread import OwnThread, is_python
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from distributed_input.worker.streams.split_runner import SplitRunner
 from distributed_input.worker.transfer_listener import TransferListener
+from distributed_input.worker.watched_describe import WatchedDescribe
 
 _log = logs.get("worker.service")
 

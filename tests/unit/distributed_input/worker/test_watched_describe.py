@@ -12,7 +12,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import STALL_SECONDS, STEPS
 from distributed_input.worker import crash_notes
 from distributed_input.worker.datasets.describe import import_module
-from distributed_input.worker.datasets.watched_describe import WatchedDescribe
+from distributed_input.worker.watched_describe import WatchedDescribe
 
 _HANGS = """
 import threading
