@@ -22,7 +22,7 @@ from testing.operator.policies import apply_policy
 from testing.operator.processes import Operator, eventually, manifest
 
 ALL, TEAM = 12, 5
-_CHANGES, _ROUNDS = 25, 4
+_CHANGES, _ROUNDS = 25, 3
 _INPUTS = 10
 _WORKERS = "app.kubernetes.io/component=worker"
 
@@ -45,9 +45,9 @@ class PeakWatch(threading.Thread):
 
     def run(self) -> None:
         try:
-            for event in watch.Watch().stream(
-                self._listing, self._namespace, label_selector=_WORKERS, timeout_seconds=300
-            ):
+            # Without a timeout, it continues after the API server ends a watch that is too slow.
+            events = watch.Watch().stream(self._listing, self._namespace, label_selector=_WORKERS)
+            for event in events:
                 self._record(event["object"], deleted=event["type"] == "DELETED")
         except HTTPError:
             if not self._stopped:  # after stop(), the API server may have exited

@@ -273,9 +273,11 @@ def _deletion_costs(snapshot: Snapshot, desired: int) -> tuple[tuple[str, int], 
 
     first = sorted(pods, key=order)[: max(0, leaving)]
     costs = {pod.name: 0 for pod in pods if pod.deletion_cost == _DELETE_FIRST}
-    costs |= {pod.name: _DELETE_FIRST for pod in first}
+    # Kubernetes deletes pods that are not ready first: costs would only delay the smaller number.
+    costs |= {pod.name: pod.deletion_cost or 0 for pod in first}
+    costs |= {pod.name: _DELETE_FIRST for pod in first if pod.ready}
     known = {pod.name: pod.deletion_cost for pod in pods}
-    return tuple((name, cost) for name, cost in costs.items() if known[name] != cost)
+    return tuple((name, cost) for name, cost in costs.items() if (known[name] or 0) != cost)
 
 
 def _latest_first(text: str) -> str:

@@ -82,6 +82,21 @@ def test_the_workers_with_the_fewest_open_splits_are_removed_first():
     )  # All are removed.
 
 
+def test_workers_that_are_not_ready_need_no_deletion_cost():
+    found = snapshot(workers={"replicas": 1})
+    pods = (
+        Pod("w1", "worker", ip="10.0.0.1", ready=True),
+        Pod("w2", "worker", ip="10.0.0.2", ready=True),
+        Pod("w3", "worker"),
+        Pod("w4", "worker", deletion_cost=-1000),
+    )
+    deployment = {"spec": {"replicas": 4, "template": {"spec": {}}}}
+    objects = {("Deployment", "digits-worker"): deployment}
+    fewer = plan(replace(found, pods=pods, objects=objects), NOW)
+    assert [cost for _, cost in fewer.costs] == [-1000]
+    assert fewer.costs[0][0] in ("w1", "w2")
+
+
 @pytest.mark.parametrize(
     ("replicas", "desired", "costs"),
     [
