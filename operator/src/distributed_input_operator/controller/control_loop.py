@@ -7,6 +7,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from distributed_input_operator import metrics
 from distributed_input_operator.budget.claim import InputKey, namespace_of
@@ -109,7 +110,7 @@ class ControlLoop:
             group.create_task(budgets.reallocate_forever(self._context, self._queue.add))
 
     def _start_first_changes(self) -> None:
-        """Apply changed inputs while children are listed, unless they may have budgets.
+        """Apply changes of inputs while children are listed, unless they may have budgets.
 
         Budgets need to know what all inputs have.
         """
@@ -118,13 +119,9 @@ class ControlLoop:
         for key in store.known():
             if (stored := store.input(key)) and not store.is_foreign(key):
                 self._earlier.record(key, stored)
-        if store.policy() is not None:
-            return
-        self._first = FirstChanges(
-            self._context.api, self._kinds, self._context.store.put, self._queue.add
-        )
-        for key in self._earlier:
-            self._first.add(key, Lane.EARLIER_CHANGE)
+        if store.policy() is None:
+            ready = partial(self._queue.add, lane=Lane.CHANGE)
+            self._first = FirstChanges(self._context.api, self._kinds, store.put, ready)
 
     async def _queue_all(self) -> None:
         """Queue all inputs: what the store lacks of them does not exist."""
@@ -146,12 +143,17 @@ class ControlLoop:
                 # Without children it is never queued, and no rollout would ever start.
                 self._context.rollouts.forget(key)
                 self._deleted.add(key)
-            elif self._first and kind is INPUT and not self._context.store.is_foreign(key):
-                self._first.add(key, self._earlier.lane(key, obj, Lane.EVENT))
+            elif self._first and self._is_change(key, kind, obj):
+                self._first.add(key)
         elif kind in (INPUT, POLICY):
             self._queue.add(key, self._earlier.lane(key, obj, Lane.EVENT))
         else:
             self._queue.add_after(key, GATHER_SECONDS)
+
+    def _is_change(self, key: InputKey, kind: Kind, obj: Json) -> bool:
+        """Return whether a user has changed an input since this operator leads."""
+        own = kind is INPUT and not self._context.store.is_foreign(key)
+        return own and self._earlier.lane(key, obj, Lane.EVENT) is Lane.CHANGE
 
     async def _work_forever(self) -> None:
         while True:

@@ -1,7 +1,8 @@
 """Apply changes of inputs while a new leader lists their children, which may take half a minute.
 
 The inputs are listed first, and watched from then on. As long as the children are not listed, those
-of each changed input are listed alone.
+of each input that changes are listed alone. Inputs that changed before wait for the list of all:
+they may be thousands, and each of these lists costs as much as a part of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from distributed_input.api import names
 from distributed_input_operator.budget.claim import InputKey, namespace_of
-from distributed_input_operator.controller.work_queue import Lane, WorkQueue
+from distributed_input_operator.controller.work_queue import WorkQueue
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import INPUT, POLICY, Kind
 from distributed_input_operator.kube.store import Json
@@ -24,7 +25,7 @@ _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 8.0
 """Time before a request that failed is repeated. It doubles with each failure."""
 _CONCURRENT = 16
 """Inputs whose children are listed at the same time, beside the list of all. One namespace has at
-most half of them, and earlier changes a quarter."""
+most half of them."""
 
 
 class FirstChanges:
@@ -35,7 +36,7 @@ class FirstChanges:
         api: Api,
         kinds: Sequence[Kind],
         put: Callable[[Json], InputKey | None],
-        ready: Callable[[InputKey, Lane], None],
+        ready: Callable[[InputKey], None],
     ) -> None:
         """Create without changes.
 
@@ -43,27 +44,24 @@ class FirstChanges:
             api: the API server.
             kinds: the kinds that the operator watches.
             put: called with each child that is listed.
-            ready: called with each input whose children are listed, and its lane.
+            ready: called with each input whose children are listed.
         """
         self._api, self._put, self._ready = api, put, ready
         self._children = tuple(kind for kind in kinds if kind not in (INPUT, POLICY))
         self._queue: WorkQueue[InputKey] = WorkQueue(namespace_of, _CONCURRENT)
-        self._lanes: dict[InputKey, Lane] = {}
-        """Inputs whose children are not listed yet."""
         self._failures: Counter[InputKey] = Counter()
         self._complete: set[InputKey] = set()
         """Inputs whose children are known."""
 
-    def add(self, key: InputKey, lane: Lane) -> None:
+    def add(self, key: InputKey) -> None:
         """List the children of a changed input, then report it as ready.
 
         If the API server refuses to list them, its next change lists them again.
         """
         if key in self._complete:
-            self._ready(key, lane)
-            return
-        self._lanes[key] = min(lane, self._lanes.get(key, lane))
-        self._queue.add(key, lane)
+            self._ready(key)
+        else:
+            self._queue.add(key)
 
     async def run(self) -> None:
         """List until cancelled, because all children are known."""
@@ -86,12 +84,12 @@ class FirstChanges:
         errors = [one for one in await asyncio.gather(*lists) if one is not None]
         if not errors:
             self._complete.add(key)
-            self._ready(key, self._lanes.pop(key))
+            self._ready(key)
             return
         _log.info("%s/%s: changed, its children are not listed: %s", *key, errors[0])
         if all(one.retryable for one in errors):
             self._failures[key] += 1
-            self._queue.add_after(key, _pause(self._failures[key]), self._lanes[key])
+            self._queue.add_after(key, _pause(self._failures[key]))
 
     async def _list_kind(self, kind: Kind, key: InputKey) -> ApiError | None:
         """List the children of one kind. Return the error, if any."""

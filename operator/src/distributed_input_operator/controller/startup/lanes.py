@@ -6,8 +6,6 @@ change that a user makes now goes before all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.work_queue import Lane
 from distributed_input_operator.kube.shared_text import shared
@@ -25,9 +23,6 @@ class EarlierChanges:
 
     def __init__(self) -> None:
         self._specs: dict[InputKey, tuple[str, int | None]] = {}
-
-    def __iter__(self) -> Iterator[InputKey]:
-        return iter(self._specs)
 
     def record(self, key: InputKey, stored: Json) -> None:
         """Record an input as a new leader lists it."""

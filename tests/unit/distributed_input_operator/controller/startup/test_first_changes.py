@@ -10,7 +10,6 @@ import pytest
 
 from distributed_input_operator.controller.startup import first_changes
 from distributed_input_operator.controller.startup.first_changes import FirstChanges
-from distributed_input_operator.controller.work_queue import Lane
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POD, POLICY
 
@@ -40,7 +39,7 @@ def run(api: Any, put: list[Any], ready: list[Any], body: Body) -> None:
 
     async def story() -> None:
         kinds = (INPUT, DEPLOYMENT, POD, POLICY)
-        first = FirstChanges(api, kinds, put.append, lambda key, _: ready.append(key))
+        first = FirstChanges(api, kinds, put.append, ready.append)
         running = asyncio.create_task(first.run())
         async with asyncio.timeout(20):
             await body(first)
@@ -68,15 +67,15 @@ def test_the_children_of_a_changed_input_are_listed_once_before_it_is_ready():
     ready: list[Any] = []
 
     async def body(first: FirstChanges) -> None:
-        first.add(KEY, Lane.CHANGE)
-        first.add(KEY, Lane.CHANGE)
+        first.add(KEY)
+        first.add(KEY)
         assert ready == []
         await until(lambda: ready)
         selector = "distributed-input.dev/input=digits"
         assert api.listed == [(kind, "team", selector) for kind in (DEPLOYMENT, POD)]
         assert put == [{"kind": "Deployment"}, {"kind": "Pod"}]
         assert ready == [KEY]
-        first.add(KEY, Lane.CHANGE)  # A second change.
+        first.add(KEY)  # A second change.
         assert ready == [KEY, KEY]
         await pause()
         assert len(api.listed) == 2
@@ -87,16 +86,16 @@ def test_the_children_of_a_changed_input_are_listed_once_before_it_is_ready():
 def test_a_change_while_the_children_are_listed_lists_them_once():
     class OwnChange(FakeApi):
         async def objects(self, kind: Any, namespace: Any, selector: str) -> AsyncIterator[Any]:
-            first.add(KEY, Lane.CHANGE)
+            first.add(KEY)
             async for one in super().objects(kind, namespace, selector):
                 yield one
 
     api: Any = OwnChange()
     ready: list[Any] = []
-    first = FirstChanges(api, (DEPLOYMENT,), lambda _: None, lambda key, _: ready.append(key))
+    first = FirstChanges(api, (DEPLOYMENT,), lambda _: None, ready.append)
 
     async def story() -> None:
-        first.add(KEY, Lane.CHANGE)
+        first.add(KEY)
         running = asyncio.create_task(first.run())
         await pause()
         assert not running.done()
@@ -114,7 +113,7 @@ def test_an_input_whose_children_cannot_be_listed_waits_for_the_list_of_all(monk
     api = FakeApi(fails=1)
 
     async def body(first: FirstChanges) -> None:
-        first.add(KEY, Lane.CHANGE)
+        first.add(KEY)
         await until(lambda: not api.fails)
         await pause()
         assert ready == []
@@ -128,7 +127,7 @@ def test_a_list_that_fails_is_repeated(monkeypatch, status):
     ready: list[Any] = []
 
     async def body(first: FirstChanges) -> None:
-        first.add(KEY, Lane.CHANGE)
+        first.add(KEY)
         await until(lambda: ready)
 
     run(FakeApi(fails=3, status=status), [], ready, body)
@@ -142,9 +141,9 @@ def test_a_list_that_fails_delays_no_other_input(monkeypatch):
 
     async def body(first: FirstChanges) -> None:
         for number in range(40):
-            first.add(("team", str(number)), Lane.CHANGE)
+            first.add(("team", str(number)))
         await until(lambda: not api.fails)
-        first.add(KEY, Lane.CHANGE)
+        first.add(KEY)
         await until(lambda: ready)
 
     run(api, [], ready, body)
@@ -161,10 +160,10 @@ def test_the_next_change_lists_again_what_could_not_be_listed():
     ready: list[Any] = []
 
     async def body(first: FirstChanges) -> None:
-        first.add(KEY, Lane.CHANGE)
+        first.add(KEY)
         await until(lambda: not api.fails)
         await pause()
-        first.add(KEY, Lane.CHANGE)
+        first.add(KEY)
         assert ready == [], "its children are not known"
         await until(lambda: ready)
         assert {"kind": "Deployment"} in put
@@ -186,55 +185,9 @@ def test_namespaces_take_turns():
 
     async def body(first: FirstChanges) -> None:
         for number in range(40):
-            first.add(("loud", str(number)), Lane.CHANGE)
-        first.add(("quiet", "a"), Lane.CHANGE)
+            first.add(("loud", str(number)))
+        first.add(("quiet", "a"))
         await until(lambda: len(ready) == 41)
         assert ready.index(("quiet", "a")) < 16
 
     run(BusyApi(), [], ready, body)
-
-
-def test_a_new_change_does_not_wait_for_earlier_ones():
-    """They are not listed: the API server is slow."""
-
-    class StuckApi(FakeApi):
-        async def objects(self, _: Any, __: Any, selector: str) -> AsyncIterator[Any]:
-            if "digits" not in selector:
-                await released.wait()
-            yield {}
-
-    released = asyncio.Event()
-    ready: list[Any] = []
-
-    async def body(first: FirstChanges) -> None:
-        for number in range(20):
-            first.add(("team", f"old{number}"), Lane.EARLIER_CHANGE)
-        await pause()
-        first.add(KEY, Lane.CHANGE)
-        await until(lambda: ready)
-        assert ready == [KEY]
-        released.set()
-        await until(lambda: len(ready) == 21)
-
-    run(StuckApi(), [], ready, body)
-
-
-def test_an_earlier_change_that_changes_again_goes_before_the_others():
-    lanes: dict[Any, Lane] = {}
-
-    async def story() -> None:
-        api: Any = BusyApi()
-        first = FirstChanges(api, (DEPLOYMENT,), lambda _: None, lanes.__setitem__)
-        for number in range(40):
-            first.add(("team", f"old{number}"), Lane.EARLIER_CHANGE)
-        first.add(KEY, Lane.EARLIER_CHANGE)
-        first.add(KEY, Lane.CHANGE)
-        running = asyncio.create_task(first.run())
-        async with asyncio.timeout(20):
-            await until(lambda: len(lanes) == 41)
-        running.cancel()
-        assert list(lanes).index(KEY) < 4
-        assert lanes.pop(KEY) is Lane.CHANGE
-        assert set(lanes.values()) == {Lane.EARLIER_CHANGE}
-
-    asyncio.run(story())

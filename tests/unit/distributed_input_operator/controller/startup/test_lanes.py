@@ -44,12 +44,3 @@ def test_any_later_spec_is_a_new_change():
     assert lane_after(stored(3, 2), stored(4, 2)) is Lane.CHANGE
     assert lane_after(stored(1, None), stored(1, None, "u-2")) is Lane.CHANGE
     assert EarlierChanges().lane(KEY, stored(1, None), Lane.START) is Lane.CHANGE
-
-
-def test_what_was_applied_is_forgotten():
-    earlier = EarlierChanges()
-    earlier.record(KEY, stored(3, 2))
-    earlier.record(("team", "old"), stored(3, 3))
-    assert list(earlier) == [KEY]
-    earlier.lane(KEY, stored(3, 3), Lane.EVENT)
-    assert list(earlier) == []
