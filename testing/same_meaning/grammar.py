@@ -464,6 +464,11 @@ ORDER_DEPENDENT = (
     "slices spread"
 ).split()
 """What makes elements depend on which others come before them."""
+COUNT_BY_VALUE = (
+    "filter take_while unique group_by_window group_sum bucket resample resample_uneven spread "
+    "slices ignore_errors choose_random sample choose zip zip_with"
+).split()
+"""What makes the number of elements depend on which elements come, or in which order."""
 BATCHES = "batch padded_batch ragged_batch replica_batch replica_padded replica_ragged".split()
 
 
