@@ -106,13 +106,13 @@ def draw(seed: int, attempt: int = 0, faults: bool = False, small: bool = False)
             pipeline = _choosing(one)
         else:
             _insert_shard(one, pipeline)
-    read = dice.choice(("numpy", "numpy", "numpy", "dataset", "dataset", "distribute"))
+    read = dice.choice(("numpy",) * 6 + ("dataset",) * 3 + ("distribute",) * 2)
     case = Case(
         pipeline=pipeline,
         api=api,
         read=read,
         trainers=trainers,
-        replicas=dice.choice((1, 2, 2)) if read == "distribute" else 1,
+        replicas=dice.choice((1, 2)) if read == "distribute" else 1,
         epochs=dice.choice((1, 1, 2)),
         global_batch=global_batch,
         fields=fields,

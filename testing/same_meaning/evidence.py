@@ -147,6 +147,8 @@ class Evidence:
         sizes = [len(one) for one in rows]
         if self.again is None:
             return sizes
+        if any(name in grammar.COUNT_BY_VALUE for name in self.names):
+            return None
         other = self.of_splits(self.again)
         return sizes if other is not None and [len(one) for one in other] == sizes else None
 

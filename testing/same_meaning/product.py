@@ -58,16 +58,29 @@ class Seen:
 
 
 class Strategies:
-    """One strategy for each number of replicas. Making one takes long."""
+    """The strategies of trainers, each of its own, as in processes of their own.
+
+    They are used again by the next case, because making one takes long.
+    """
 
     def __init__(self) -> None:
-        self._made: dict[int, tf.distribute.Strategy] = {}
+        self._lock = threading.Lock()
+        self._free: dict[int, list[tf.distribute.Strategy]] = {}
 
-    def of(self, replicas: int) -> tf.distribute.Strategy:
-        if replicas not in self._made:
-            made = tf.distribute.MirroredStrategy(CPUS) if replicas > 1 else None
-            self._made[replicas] = made or tf.distribute.OneDeviceStrategy("CPU:0")
-        return self._made[replicas]
+    def take(self, replicas: int) -> tf.distribute.Strategy:
+        """Return a strategy that no other trainer uses."""
+        with self._lock:
+            free = self._free.setdefault(replicas, [])
+            if free:
+                return free.pop()
+        if replicas == 1:
+            return tf.distribute.OneDeviceStrategy("CPU:0")
+        return tf.distribute.MirroredStrategy(CPUS)
+
+    def give_back(self, strategy: tf.distribute.Strategy) -> None:
+        """Let other trainers use a strategy."""
+        with self._lock:
+            self._free[strategy.num_replicas_in_sync].append(strategy)
 
 
 strategies = Strategies()
@@ -78,7 +91,7 @@ class Trainer:
 
     def __init__(self, case: Case, connected: Input, dataset: Any) -> None:
         self.case, self.input = case, connected
-        strategy = strategies.of(case.replicas) if case.read == "distribute" else None
+        strategy = strategies.take(case.replicas) if case.read == "distribute" else None
         self._strategy = strategy
         self._read: Any = None
         if strategy is not None:
@@ -88,6 +101,11 @@ class Trainer:
         else:
             connected._open(dataset, 1, None)  # `numpy` takes no dataset
         self.element_spec = getattr(self._read, "element_spec", None)
+
+    def close(self) -> None:
+        """Let other trainers use the strategy."""
+        if self._strategy is not None:
+            strategies.give_back(self._strategy)
 
     def iterate(self) -> Iterator[Step]:
         """Yield the steps of an epoch."""
@@ -206,6 +224,7 @@ def _epochs(
             trainer.epoch(case.at)  # an iterator that is abandoned
         epochs = [trainer.epoch(most, fault) for _ in range(case.epochs)]
         _record(seen, connected, trainer)
+        trainer.close()
         return epochs
 
 
@@ -239,6 +258,7 @@ def _before(case: Case, seen: Seen, folder: Any) -> _Saved:
             return _Saved(Epoch(), None)
         epoch = trainer.epoch(case.at)
         _record(seen, connected, trainer)
+        trainer.close()
         if not epoch.stopped:
             return _Saved(epoch, None)
         count = case.at if case.read == "dataset" else None
@@ -257,7 +277,11 @@ def _after_all(
         with connect(folder) as connected:
             connected.restore(position)
             trainer = _trainer(case, seen, connected)
-            return Epoch() if trainer is None else trainer.epoch(most)
+            if trainer is None:
+                return Epoch()
+            epoch = trainer.epoch(most)
+            trainer.close()
+            return epoch
 
     return each(after, folders)
 

@@ -96,6 +96,11 @@ def _uneven(case: Case, _: Sequence[Run]) -> bool:
     return any(size % parts or (size // case.trainers) % case.replicas for size in rows)
 
 
+def _scalars(case: Case, runs: Sequence[Run]) -> bool:
+    ranks = [leaf.shape.rank for leaf in _leaves(runs) if hasattr(leaf, "shape")]
+    return case.replicas > 1 and (0 in ranks or None in ranks)
+
+
 def _raises(case: Case, runs: Sequence[Run]) -> bool:
     return any(run.error for run in runs)
 
@@ -109,5 +114,6 @@ REASONS = (
     Reason("policy FILE that cannot be kept", "auto_shard_policy FILE, but", _has_policy),
     Reason("partitions do not divide a step", "does not divide the global batch", _uneven),
     Reason("replicas do not divide a step", "cannot divide a batch of", _uneven),
+    Reason("scalars for several replicas", "cannot be divided among", _scalars),
     Reason("the entry point raises", "failed: ", _raises),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -61,6 +62,8 @@ class SidecarServer:
         """Stop serving. Trainers get a retryable error."""
         self._closed.set()
         self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it wakes `accept`, which a close does not
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._registry.close()
 

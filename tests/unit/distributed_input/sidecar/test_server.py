@@ -30,6 +30,18 @@ def test_the_socket_of_an_earlier_container_is_replaced(tmp_path: Path) -> None:
     assert not (tmp_path / SOCKET_NAME).exists()
 
 
+def test_a_closed_server_has_no_thread(tmp_path: Path) -> None:
+    new = server(tmp_path)
+    new.start()
+    with packet_socket.new() as trainer:  # so that it most likely waits for another one
+        trainer.connect(str(tmp_path / SOCKET_NAME))
+        trainer.send(b"no message")
+        assert trainer.recv(1 << 16) == b""
+    new.close()
+    new._thread.join(10)
+    assert not new.is_healthy
+
+
 def test_a_server_accepts_trainers_after_it_had_no_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +54,9 @@ def test_a_server_accepts_trainers_after_it_had_no_descriptors(
             raise failures.pop()
         return accept()
 
-    monkeypatch.setattr(new, "_socket", SimpleNamespace(accept=fail_first, close=new._socket.close))
+    real = new._socket
+    fake = SimpleNamespace(accept=fail_first, close=real.close, shutdown=real.shutdown)
+    monkeypatch.setattr(new, "_socket", fake)
     new.start()
     with packet_socket.new() as trainer:
         trainer.connect(str(tmp_path / SOCKET_NAME))

@@ -82,5 +82,6 @@ class OwnThread:
                     return
                 is_over = time.perf_counter() >= turn_ends
                 self._made.put((block, is_over))
+        self._made.put((StopIteration(), True))  # for a `next` that began while it was closed
         with contextlib.suppress(Exception):
             blocks.close()

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import pytest
 
@@ -77,6 +78,37 @@ def test_an_error_comes_after_the_blocks_before_it_and_ends_the_thread() -> None
         if thread.ident == blocks.thread:
             thread.join(10)
             assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_request_that_meets_the_end_of_the_thread_returns(
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_thread, "_TURN_SECONDS", 0.0)
+    blocks = OwnThread(lambda: (block_of(row, 1) for row in range(3)), "split-0")
+    for _ in range(before):
+        next(blocks)
+
+    requests = blocks._may_run
+
+    class Closing(SimpleQueue[bool]):
+        """Close the blocks after `next` has checked that they are open."""
+
+        def get(self, *_: object) -> bool:
+            return requests.get()
+
+        def put(self, value: bool, *_: object) -> None:
+            if value:
+                blocks.close()
+            requests.put(value)
+
+    blocks._may_run = Closing()
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(next, blocks, None)
+        try:
+            assert reading.result(10) is None
+        finally:
+            blocks._made.put((StopIteration(), True))  # let the pool end
 
 
 def test_nothing_runs_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
