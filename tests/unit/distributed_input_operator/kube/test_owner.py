@@ -55,7 +55,8 @@ class Server:
 
     async def objects(self, *_: object) -> AsyncIterator[Json]:
         """List nothing: no ReplicaSet creates pods."""
-        for one in ():
+        nothing: list[Json] = []
+        for one in nothing:
             yield one
 
     async def create(self, manifest: Json) -> Json:
