@@ -191,12 +191,9 @@ class SidecarSession:
             self.channel.write_file(request.dataset_file, self._dataset)
         self.channel.send(open=request)
         deadline, self._opening_since = self.answer_deadline(), time.monotonic()
-        try:
-            while (message := self._answer(deadline)).WhichOneof("message") != "opened":
-                pass  # of what the connection read before
-        finally:
-            self._opening_since = None
-        self.opened, self._is_joined = message.opened, True
+        while (message := self._answer(deadline)).WhichOneof("message") != "opened":
+            pass  # of what the connection read before
+        self.opened, self._is_joined, self._opening_since = message.opened, True, None
         self._log_warnings(message.opened.job)
 
     def _log_warnings(self, job: types_pb2.Job) -> None:
@@ -328,9 +325,8 @@ class SidecarSession:
 
     def _log_slow_start(self, message: trainer_pb2.FromSidecar) -> None:
         """Log what the first batch waits for, once."""
-        waits = self.meter.seconds_before_first
-        if self._opening_since is not None:
-            waits = time.monotonic() - self._opening_since
+        began = self._opening_since
+        waits = time.monotonic() - began if began else self.meter.seconds_before_first
         if message.HasField("waiting") and waits > _SLOW_START_SECONDS and not self._is_slow:
             self._is_slow = True
             _log.warning(
