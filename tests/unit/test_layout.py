@@ -76,7 +76,10 @@ TESTED_ELSEWHERE = {
     "distributed_input/api/resource/policy_status.py": (
         "tests/unit/distributed_input_operator/reconcile/test_policy_status.py"
     ),
-    "distributed_input/tfdata/random/alignment.py": f"{_UNIT}/tfdata/random/test_selections.py",
+    **{
+        f"distributed_input/tfdata/random/{name}.py": f"{_UNIT}/tfdata/random/test_selections.py"
+        for name in ("alignment", "selecting")
+    },
     **{
         f"distributed_input/tfdata/analysis/{name}.py": (
             f"{_UNIT}/tfdata/analysis/test_graph_analysis.py"

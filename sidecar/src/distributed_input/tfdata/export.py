@@ -25,7 +25,7 @@ from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.input_context import SplitInputContext
-from distributed_input.tfdata.random import selections
+from distributed_input.tfdata.random import selecting, selections
 from distributed_input.tfdata.random.seeds import reseed
 from distributed_input.tfdata.type_specs import from_tf, to_tf
 
@@ -129,8 +129,8 @@ def _export_function(
         job.warnings.append(repeated_rows_warning("dataset_fn", len(parts)))
     elif len(parts) > 1:
         ends = {0: parts[0], len(parts) - 1: parts[-1]}
-        names = [selections.file_names(part) for part in parts]
-        job.shards_by_split.extend(selections.shards_by_split(ends, len(parts), names))
+        names = [selecting.file_names(part) for part in parts]
+        job.shards_by_split.extend(selecting.shards_by_split(ends, len(parts), names))
         if alike := selections.warning(ends, job.shards_by_split):
             job.warnings.append(alike)
     if any(map(selections.has_random_order, parts)):
@@ -170,7 +170,7 @@ def _export_plain(
         split: sharding.shard(prepared.graph_def, prepared.policy, splits, split)
         for split in (0, splits - 1)
     }
-    job.shards_by_split.extend(selections.shards_by_split(ends, splits))
+    job.shards_by_split.extend(selecting.shards_by_split(ends, splits))
     job.split_bytes = buffers.held_bytes(prepared.graph_def)
     job.split_bytes_at_most = buffers.may_hold_less(prepared.graph_def)
     if prepared.policy == "DATA" and job.num_splits > 1:

@@ -12,7 +12,7 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.determinism import force_determinism
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.random import selections
+from distributed_input.tfdata.random import selecting, selections
 from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import elements, plain, run, write_files
 
@@ -37,7 +37,7 @@ def splits(dataset: Data, num_splits: int, epoch: int = 0) -> list[list[Any]]:
         split: sharding.shard(ready.graph_def, ready.policy, num_splits, split)
         for split in (0, num_splits - 1)
     }
-    certain = selections.shards_by_split(ends, num_splits)
+    certain = selecting.shards_by_split(ends, num_splits)
     out = []
     for split in range(num_splits):
         part = sharding.shard(ready.graph_def, ready.policy, num_splits, split)

@@ -15,6 +15,7 @@ GraphDef: TypeAlias = Any  # tf.compat.v1.GraphDef; TensorFlow has no types
 NodeDef: TypeAlias = Any
 FunctionDef: TypeAlias = Any
 
+_VARIANT = tf.variant.as_datatype_enum
 PYTHON_OPS = frozenset(["PyFunc", "PyFuncStateless", "EagerPyFunc"])
 """The ops that call Python functions of the user."""
 PRIVATE = "_distributed_input_private"
@@ -90,6 +91,18 @@ def function_refs(node: NodeDef) -> Iterator[Any]:
 def op_def(name: str) -> Any:
     """Return TensorFlow's definition of an op, or None, for example for a function."""
     return op_def_registry.get(name)
+
+
+@functools.lru_cache(maxsize=1024)
+def _returns_variant(op: str) -> bool:
+    definition = op_def(op)
+    return definition is not None and any(it.type == _VARIANT for it in definition.output_arg)
+
+
+def is_dataset(node: NodeDef) -> bool:
+    """Return whether a node is a dataset, or calls a function that returns one."""
+    types = node.attr["Tout"].list.type if "Tout" in node.attr else ()
+    return _returns_variant(node.op) or _VARIANT in types
 
 
 def const_value(node: NodeDef | None) -> Any:

@@ -4,10 +4,8 @@ Splits must agree on the order of what they select from. Otherwise `shuffle` bef
 repeat some rows and drop others. So all splits share the seeds of an op, unless it is known that
 nothing behind it selects the rows of the split.
 
-Two selections are known: `dataset.shard(n, i)`, with the number of splits and the number of the
-split, and sources whose names of files are in no other split, as Python's `files[i::n]` has. What
-follows has rows of this split alone. Other ways to select, such as a filter, are not looked for:
-their shuffles are alike in all splits, and `warning` says so.
+What follows a selection that `selecting` knows has rows of this split alone. Other ways to select,
+such as a filter, are not looked for: their shuffles are alike in all splits, and `warning` says so.
 
 Random values in functions of maps do not change the order. They belong to the split also if no
 shard comes before them, if nothing behind them may drop rows.
@@ -15,18 +13,17 @@ shard comes before them, if nothing behind them may drop rows.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
 from distributed_input.tfdata.graph.random_ops import has_seed_attrs, input_seeds, seed_inputs
 from distributed_input.tfdata.random.alignment import aligned
+from distributed_input.tfdata.random.selecting import selecting_ops
 
 _MAPS = frozenset(
     "MapDataset ParallelMapDataset ParallelMapDatasetV2 MapAndBatchDataset"
@@ -46,12 +43,7 @@ _FLATTENS = frozenset(
     " ParallelInterleaveDatasetV3 ParallelInterleaveDatasetV4"
     " LegacyParallelInterleaveDatasetV2".split()
 )
-_VARIANT, _STRING = tf.variant.as_datatype_enum, tf.string.as_datatype_enum
-
-Shards = tuple[bool, ...]
-"""For each shard op of a graph, and then for each source, whether it selects rows of the split."""
-FileNames = tuple[tuple[frozenset[bytes], ...], ...]
-"""For each source of a graph, the strings of each of its inputs."""
+_VARIANT = tf.variant.as_datatype_enum
 
 
 class OwnOps(NamedTuple):
@@ -66,47 +58,6 @@ class OwnOps(NamedTuple):
     functions: frozenset[str]
 
 
-def shards_by_split(
-    graphs: Mapping[int, GraphDef], num_splits: int, names: Sequence[FileNames] = ()
-) -> Shards:
-    """Return which shard ops and sources select the rows of a split.
-
-    Args:
-      graphs: the canonical graphs of some splits: at least two, because a constant may be equal to
-        the number of one split by chance.
-      num_splits: the number of splits.
-      names: `file_names` of all splits; empty: no source selects.
-    """
-    found = {_selecting(graph_def, num_splits, split) for split, graph_def in graphs.items()}
-    shards = found.pop() if len(found) == 1 and len(graphs) > 1 else ()
-    sources = _disjoint(names)
-    certain = (*shards, *sources) if any(sources) else shards
-    return certain if any(certain) else ()
-
-
-def file_names(graph_def: GraphDef) -> FileNames:
-    """Return the constant lists of strings from which a split's graph reads."""
-    lists = {
-        node.name: tensor.SerializeToString()
-        for node in graph_def.node
-        if node.op == "Const"
-        for tensor in [node.attr["value"].tensor]
-        if tensor.dtype == _STRING and tensor.tensor_shape.dim
-    }
-    strings = {
-        name: frozenset(np.ravel(tf.io.parse_tensor(value, tf.string).numpy()).tolist())
-        for name, value in lists.items()
-    }
-    return tuple(
-        tuple(
-            strings[name]
-            for name in map(node_defs.source_of, node_defs.data_inputs(source))
-            if name in strings
-        )
-        for source in _sources(graph_def)
-    )
-
-
 def find(graph_def: GraphDef, num_splits: int, split: int, certain: Sequence[bool]) -> OwnOps:
     """Return the ops of a split's graph whose seeds depend on the split.
 
@@ -114,17 +65,9 @@ def find(graph_def: GraphDef, num_splits: int, split: int, certain: Sequence[boo
       graph_def: the canonical graph of the split.
       num_splits: the number of splits.
       split: the index of the split.
-      certain: the result of `shards_by_split`.
+      certain: the result of `selecting.shards_by_split`.
     """
-    shards = [(scope, node.name) for scope, _, node in _shards(graph_def)]
-    sources = [("", node.name) for node in _sources(graph_def)]
-    known, others = certain[: len(shards)], certain[len(shards) :]
-    selecting: set[tuple[str, str]] = set()
-    if any(known) and _selecting(graph_def, num_splits, split) == tuple(known):
-        selecting |= {place for place, is_own in zip(shards, known, strict=True) if is_own}
-    if len(others) == len(sources):
-        selecting |= {place for place, is_own in zip(sources, others, strict=True) if is_own}
-    search = _Search(graph_def, selecting)
+    search = _Search(graph_def, selecting_ops(graph_def, num_splits, split, certain))
     search.dataset_scope("", graph_def.node, node_defs.retval(graph_def).input[0], {})
     own = {scope: frozenset(names) for scope, names in search.own.items() if names}
     own[""] = own.get("", frozenset()) - aligned(graph_def, own.get("", frozenset()))
@@ -137,7 +80,7 @@ def has_random_order(graph_def: GraphDef) -> bool:
     scopes = (graph_def.node, *(function.node_def for function in library.values()))
     return any(
         seed_inputs(node.op) is not None
-        or (node.op not in _KEEPS and _is_dataset(node) and _is_random(library, node))
+        or (node.op not in _KEEPS and node_defs.is_dataset(node) and _is_random(library, node))
         for scope in scopes
         for node in scope
     )
@@ -148,7 +91,7 @@ def warning(graphs: Mapping[int, GraphDef], certain: Sequence[bool]) -> str:
 
     Args:
       graphs: the graphs of some splits.
-      certain: the result of `shards_by_split`.
+      certain: the result of `selecting.shards_by_split`.
     """
     alike, *others = map(_shuffle_seeds, graphs.values())
     if any(certain) or not any(all(one in other for other in others) for one in alike):
@@ -165,46 +108,6 @@ def _shuffle_seeds(graph_def: GraphDef) -> list[object]:
     nodes = node_defs.by_name(graph_def.node)
     shuffles = [node for node in graph_def.node if node.op.startswith("Shuffle")]
     return [input_seeds(nodes, one) if seed_inputs(one.op) else None for one in shuffles]
-
-
-def _shards(graph_def: GraphDef) -> Iterator[tuple[str, dict[str, NodeDef], NodeDef]]:
-    scopes = [("", graph_def.node)]
-    scopes += [(one.signature.name, one.node_def) for one in graph_def.library.function]
-    for scope, scope_nodes in scopes:
-        nodes = node_defs.by_name(scope_nodes)
-        for node in scope_nodes:
-            if node.op == "ShardDataset":
-                yield scope, nodes, node
-
-
-def _sources(graph_def: GraphDef) -> list[NodeDef]:
-    """Return the datasets of a graph that have no dataset as their input."""
-    datasets = {node.name for node in graph_def.node if _is_dataset(node)}
-    return [
-        node
-        for node in graph_def.node
-        if node.name in datasets
-        and not datasets & set(map(node_defs.source_of, node_defs.data_inputs(node)))
-    ]
-
-
-def _disjoint(names: Sequence[FileNames]) -> Shards:
-    """Return for each source whether each of its files is in one split only."""
-    if len({tuple(map(len, of_split)) for of_split in names}) != 1:
-        return ()
-    by_source = zip(*names, strict=True)
-    return tuple(any(map(_are_disjoint, zip(*one, strict=True))) for one in by_source)
-
-
-def _are_disjoint(lists: Sequence[frozenset[bytes]]) -> bool:
-    return sum(map(len, lists)) == len(frozenset().union(*lists)) > 0
-
-
-def _selecting(graph_def: GraphDef, num_splits: int, split: int) -> Shards:
-    return tuple(
-        [node_defs.input_value(nodes, node, index) for index in (1, 2)] == [num_splits, split]
-        for _, nodes, node in _shards(graph_def)
-    )
 
 
 @dataclass(frozen=True)
@@ -258,7 +161,7 @@ class _SeededScope:
     def is_dataset(self, name: str) -> bool:
         if name in self.arguments:
             return self.arguments[name].is_dataset
-        return name in self.nodes and _is_dataset(self.nodes[name])
+        return name in self.nodes and node_defs.is_dataset(self.nodes[name])
 
     def depends_on_rows(self, name: str) -> bool:
         """Return whether a value depends on an argument with rows of this split."""
@@ -299,11 +202,13 @@ class _Search:
         is_selected = self._is_selected(scope, node_defs.source_of(result))
         own = {node.name for node in scope_nodes if self._is_own(scope, node)}
         if is_selected and any(argument.is_own for argument in arguments.values()):
-            own |= {node.name for node in scope_nodes if not _is_dataset(node)}
+            own |= {node.name for node in scope_nodes if not node_defs.is_dataset(node)}
         self._add(name, own)
         for node in scope_nodes:
             for function in self._called(node):
-                if node.op in _MAPS or not (_is_dataset(node) and _returns_dataset(function)):
+                if node.op in _MAPS or not (
+                    node_defs.is_dataset(node) and _returns_dataset(function)
+                ):
                     is_map = node.op in _MAPS and scope.keeps(node) and not self._reorders(function)
                     self._value_function(function, is_own=node.name in own or is_map)
         self._active.discard(name)
@@ -374,7 +279,7 @@ class _Search:
         return scope.depends_on_rows(name)
 
     def _is_own(self, scope: _SeededScope, node: NodeDef) -> bool:
-        if not _is_dataset(node):
+        if not node_defs.is_dataset(node):
             return False
         inputs = scope.datasets(node)
         if inputs and all(self._is_selected(scope, name) for name in inputs):
@@ -428,17 +333,6 @@ class _Search:
 def _returns_dataset(function: FunctionDef) -> bool:
     found = function.signature.output_arg
     return bool(found) and found[0].type == _VARIANT
-
-
-@functools.lru_cache(maxsize=1024)
-def _returns_variant(op: str) -> bool:
-    definition = node_defs.op_def(op)
-    return definition is not None and any(it.type == _VARIANT for it in definition.output_arg)
-
-
-def _is_dataset(node: NodeDef) -> bool:
-    types = node.attr["Tout"].list.type if "Tout" in node.attr else ()
-    return _returns_variant(node.op) or _VARIANT in types
 
 
 def _is_random(library: dict[str, FunctionDef], node: NodeDef) -> bool:

@@ -23,8 +23,8 @@ from distributed_input.tfdata.graph import canonical
 from distributed_input.tfdata.graph import fingerprint as fingerprints
 from distributed_input.tfdata.graph.fingerprint import fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.random import selections
-from distributed_input.tfdata.random.selections import Shards
+from distributed_input.tfdata.random import selecting, selections
+from distributed_input.tfdata.random.selecting import Shards
 from distributed_input.worker.datasets import entry_points
 
 
@@ -34,7 +34,7 @@ class SplitDefinitions(NamedTuple):
     Attributes:
         fingerprints: of all splits, or one if they differ only in `dataset.shard`.
         repeated: all splits have the same graph, and there are several.
-        shards_by_split: see `selections.shards_by_split`.
+        shards_by_split: see `selecting.shards_by_split`.
         warning: see `selections.warning`.
     """
 
@@ -54,7 +54,7 @@ def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions
     if splits == 1:
         return SplitDefinitions([fingerprint(graph_of(0))], repeated=False)
     samples = {split: graph_of(split) for split in sorted({0, splits // 2, splits - 1})}
-    shards = selections.shards_by_split(samples, splits)
+    shards = selecting.shards_by_split(samples, splits)
     common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
     if len(common) == 1:
         first, *others = map(fingerprint, samples.values())
@@ -64,8 +64,8 @@ def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions
     for split in range(splits):
         graph = samples.get(split) or graph_of(split)
         found.append(fingerprint(graph))
-        names.append(selections.file_names(graph))
-    shards = selections.shards_by_split(samples, splits, names)
+        names.append(selecting.file_names(graph))
+    shards = selecting.shards_by_split(samples, splits, names)
     return SplitDefinitions(found, False, shards, selections.warning(samples, shards))
 
 

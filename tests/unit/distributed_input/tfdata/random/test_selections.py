@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.random import selections
+from distributed_input.tfdata.random import selecting, selections
 from distributed_input.tfdata.random.seeds import reseed
 from tests.unit.distributed_input.tfdata.graphcases import run
 
@@ -41,8 +41,8 @@ def epochs_of(make: Make, epochs: int = 2) -> list[list[list[Any]]]:
     datasets = [make(SPLITS, i) for i in range(SPLITS)]
     graphs = [serialize(dataset) for dataset in datasets]
     ends = {i: graphs[i] for i in (0, SPLITS - 1)}
-    names = [selections.file_names(graph) for graph in graphs]
-    certain = selections.shards_by_split(ends, SPLITS, names)
+    names = [selecting.file_names(graph) for graph in graphs]
+    certain = selecting.shards_by_split(ends, SPLITS, names)
     own = [selections.find(graph, SPLITS, i, certain) for i, graph in enumerate(graphs)]
     return [
         [
@@ -320,7 +320,7 @@ def test_splits_shuffle_alike_with_a_warning_if_their_selection_is_not_known(nam
     (found,) = epochs_of(ALIKE[name], 1)
     assert len({tuple(split) for split in found}) == 1
     graphs = {i: serialize(ALIKE[name](SPLITS, i)) for i in (0, SPLITS - 1)}
-    certain = selections.shards_by_split(graphs, SPLITS)
+    certain = selecting.shards_by_split(graphs, SPLITS)
     warning = selections.warning(graphs, certain)
     assert "dataset.shard(context.num_input_pipelines" in warning
     assert not selections.warning(graphs, (True,))
@@ -337,5 +337,5 @@ def test_shuffles_whose_seeds_depend_on_the_split_need_no_warning() -> None:
 
 def test_the_numbers_of_one_split_may_be_a_constant() -> None:
     graphs = {i: serialize(rows().shard(SPLITS, 0)) for i in (0, SPLITS - 1)}
-    assert selections.shards_by_split({0: graphs[0]}, SPLITS) == ()
-    assert not any(selections.shards_by_split(graphs, SPLITS))
+    assert selecting.shards_by_split({0: graphs[0]}, SPLITS) == ()
+    assert not any(selecting.shards_by_split(graphs, SPLITS))

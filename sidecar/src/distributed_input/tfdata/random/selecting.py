@@ -1,0 +1,126 @@
+"""The ops that select the rows of a split.
+
+Two selections are known: `dataset.shard(n, i)`, with the number of splits and the number of the
+split, and sources whose names of files are in no other split, as Python's `files[i::n]` has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+
+_STRING = tf.string.as_datatype_enum
+
+Shards: TypeAlias = tuple[bool, ...]
+"""For each shard op of a graph, and then for each source, whether it selects rows of the split."""
+FileNames: TypeAlias = tuple[tuple[frozenset[bytes], ...], ...]
+"""For each source of a graph, the strings of each of its inputs."""
+
+
+def shards_by_split(
+    graphs: Mapping[int, GraphDef], num_splits: int, names: Sequence[FileNames] = ()
+) -> Shards:
+    """Return which shard ops and sources select the rows of a split.
+
+    Args:
+      graphs: the canonical graphs of some splits: at least two, because a constant may be equal to
+        the number of one split by chance.
+      num_splits: the number of splits.
+      names: `file_names` of all splits; empty: no source selects.
+    """
+    found = {_selecting(graph_def, num_splits, split) for split, graph_def in graphs.items()}
+    shards = found.pop() if len(found) == 1 and len(graphs) > 1 else ()
+    sources = _disjoint(names)
+    certain = (*shards, *sources) if any(sources) else shards
+    return certain if any(certain) else ()
+
+
+def file_names(graph_def: GraphDef) -> FileNames:
+    """Return the constant lists of strings from which a split's graph reads."""
+    lists = {
+        node.name: tensor.SerializeToString()
+        for node in graph_def.node
+        if node.op == "Const"
+        for tensor in [node.attr["value"].tensor]
+        if tensor.dtype == _STRING and tensor.tensor_shape.dim
+    }
+    strings = {
+        name: frozenset(np.ravel(tf.io.parse_tensor(value, tf.string).numpy()).tolist())
+        for name, value in lists.items()
+    }
+    return tuple(
+        tuple(
+            strings[name]
+            for name in map(node_defs.source_of, node_defs.data_inputs(source))
+            if name in strings
+        )
+        for source in _sources(graph_def)
+    )
+
+
+def selecting_ops(
+    graph_def: GraphDef, num_splits: int, split: int, certain: Sequence[bool]
+) -> set[tuple[str, str]]:
+    """Return the ops that select the rows of a split: their functions ("": the graph), and names.
+
+    Args:
+      graph_def: the canonical graph of the split.
+      num_splits: the number of splits.
+      split: the index of the split.
+      certain: the result of `shards_by_split`.
+    """
+    shards = [(scope, node.name) for scope, _, node in _shards(graph_def)]
+    sources = [("", node.name) for node in _sources(graph_def)]
+    known, others = certain[: len(shards)], certain[len(shards) :]
+    found: set[tuple[str, str]] = set()
+    if any(known) and _selecting(graph_def, num_splits, split) == tuple(known):
+        found |= {place for place, selects in zip(shards, known, strict=True) if selects}
+    if len(others) == len(sources):
+        found |= {place for place, selects in zip(sources, others, strict=True) if selects}
+    return found
+
+
+def _shards(graph_def: GraphDef) -> Iterator[tuple[str, dict[str, NodeDef], NodeDef]]:
+    scopes = [("", graph_def.node)]
+    scopes += [(one.signature.name, one.node_def) for one in graph_def.library.function]
+    for scope, scope_nodes in scopes:
+        nodes = node_defs.by_name(scope_nodes)
+        for node in scope_nodes:
+            if node.op == "ShardDataset":
+                yield scope, nodes, node
+
+
+def _sources(graph_def: GraphDef) -> list[NodeDef]:
+    """Return the datasets of a graph that have no dataset as their input."""
+    datasets = {node.name for node in graph_def.node if node_defs.is_dataset(node)}
+    return [
+        node
+        for node in graph_def.node
+        if node.name in datasets
+        and not datasets & set(map(node_defs.source_of, node_defs.data_inputs(node)))
+    ]
+
+
+def _disjoint(names: Sequence[FileNames]) -> Shards:
+    """Return for each source whether each of its files is in one split only."""
+    if len({tuple(map(len, of_split)) for of_split in names}) != 1:
+        return ()
+    by_source = zip(*names, strict=True)
+    return tuple(any(map(_are_disjoint, zip(*one, strict=True))) for one in by_source)
+
+
+def _are_disjoint(lists: Sequence[frozenset[bytes]]) -> bool:
+    return sum(map(len, lists)) == len(frozenset().union(*lists)) > 0
+
+
+def _selecting(graph_def: GraphDef, num_splits: int, split: int) -> Shards:
+    return tuple(
+        [node_defs.input_value(nodes, node, index) for index in (1, 2)] == [num_splits, split]
+        for _, nodes, node in _shards(graph_def)
+    )
