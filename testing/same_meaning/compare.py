@@ -23,7 +23,7 @@ def differences(case: Case, seen: Seen, reference: Reference) -> list[Difference
         reference: what TensorFlow makes of the case.
     """
     evidence = Evidence(case, seen, reference)
-    found = [*_decisions(evidence), *_spec(evidence)]
+    found = [*_decisions(evidence), *_spec(evidence), *_structure(evidence)]
     complete = True
     for number in range(case.epochs):
         epochs = [trainer[number] for trainer in seen.epochs]
@@ -71,6 +71,14 @@ def _spec(evidence: Evidence) -> list[Difference]:
         for one, other in zip(expected, found, strict=True)
         if hasattr(one, "dtype") and not _fits(evidence, one, other)
     ]
+
+
+def _structure(evidence: Evidence) -> list[Difference]:
+    """Compare the names and the nesting of components."""
+    expected, found = evidence.runs[0].structure, evidence.seen.structure
+    if not expected or not found or expected == found:
+        return []
+    return [Difference("structure", f"expected {expected}, found {found}")]
 
 
 def _fits(evidence: Evidence, expected: Any, found: Any) -> bool:

@@ -17,7 +17,7 @@ from distributed_input.client.input import Input
 from testing.integration.devices import CPUS
 from testing.same_meaning.cases import ENTRY, ENTRY_POINT, PLAIN, Case, build
 from testing.same_meaning.servers import Servers, connect
-from testing.same_meaning.values import Element, element_of
+from testing.same_meaning.values import Element, element_of, structure_of
 
 Step = list[Element]
 """What the replicas of one trainer get."""
@@ -48,6 +48,7 @@ class Seen:
         job: the complete job.
         warnings: of the input.
         element_spec: of the dataset that the loop reads; None for numpy.
+        structure: of the first step; "" if there is none.
     """
 
     refused: Exception | None = None
@@ -55,6 +56,7 @@ class Seen:
     job: Any = None
     warnings: list[str] = field(default_factory=list)
     element_spec: Any = None
+    structure: str = ""
 
 
 class Strategies:
@@ -101,6 +103,7 @@ class Trainer:
         else:
             connected._open(dataset, 1, None)  # `numpy` takes no dataset
         self.element_spec = getattr(self._read, "element_spec", None)
+        self.structure = ""
 
     def close(self) -> None:
         """Let other trainers use the strategy."""
@@ -111,9 +114,11 @@ class Trainer:
         """Yield the steps of an epoch."""
         if self._read is None:
             for value in self.input.numpy():
+                self.structure = self.structure or structure_of(value)
                 yield [element_of(value)]
             return
         for value in self._read:
+            self.structure = self.structure or structure_of(value)
             if self._strategy is None:
                 yield [element_of(value)]
             else:
@@ -240,6 +245,7 @@ def _record(seen: Seen, connected: Input, trainer: Trainer) -> None:
     seen.job = connected._reader.opened.job
     seen.warnings = connected.warnings
     seen.element_spec = trainer.element_spec
+    seen.structure = trainer.structure
 
 
 @dataclass
