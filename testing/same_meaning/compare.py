@@ -50,10 +50,12 @@ def _decisions(evidence: Evidence) -> list[Difference]:
         text = f"elements are {'batches' if certain else 'rows'}: batched={job.batched}"
         found.append(Difference("batches recognised wrongly", text))
     if job.infinite != evidence.endless and not evidence.error and not evidence.python:
-        # Only running a pipeline can show that one that chooses is endless.
+        # Only running a pipeline can show that one that chooses is endless, or that one is empty.
         hidden = any(name in ("sample", "choose", "choose_random") for name in evidence.names)
+        if job.infinite:
+            hidden = grammar.may_be_empty(pipeline) or not any(r.elements for r in evidence.runs)
         text = f"the job is {'endless' if job.infinite else 'finite'}, the dataset is not"
-        if job.infinite or not hidden:
+        if not hidden:
             found.append(Difference("endless or not", text))
     return found
 

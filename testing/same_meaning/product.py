@@ -19,6 +19,7 @@ from testing.same_meaning.cases import ENTRY, ENTRY_POINT, PLAIN, Case, build
 from testing.same_meaning.servers import Servers, connect
 from testing.same_meaning.values import Element, element_of, structure_of
 
+_START_SECONDS = 120.0
 Step = list[Element]
 """What the replicas of one trainer get."""
 
@@ -49,6 +50,8 @@ class Seen:
         warnings: of the input.
         element_spec: of the dataset that the loop reads; None for numpy.
         structure: of the first step; "" if there is none.
+        opened: the first trainer has opened the job, or was refused.
+        together: all trainers wait here when they have opened it.
     """
 
     refused: Exception | None = None
@@ -57,6 +60,8 @@ class Seen:
     warnings: list[str] = field(default_factory=list)
     element_spec: Any = None
     structure: str = ""
+    opened: threading.Event = field(default_factory=threading.Event)
+    together: threading.Barrier | None = None
 
 
 class Strategies:
@@ -179,7 +184,7 @@ def read(servers: Servers, case: Case, most: int | None) -> Seen:
         case: the case.
         most: number of steps of each epoch; None: to its end.
     """
-    seen, name = Seen(), servers.new_name()
+    seen, name = Seen(together=threading.Barrier(case.trainers)), servers.new_name()
     dataset_of(case)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -234,11 +239,20 @@ def _epochs(
 
 
 def _trainer(case: Case, seen: Seen, connected: Input) -> Trainer | None:
+    """Return a trainer; None if the dataset is refused. The first trainer registers the dataset."""
+    if connected._reader.welcome.consumer:
+        seen.opened.wait(_START_SECONDS)
     try:
+        if seen.refused is not None:
+            return None
         return Trainer(case, connected, dataset_of(case))
     except DistributedInputError as error:
         seen.refused = error
         return None
+    finally:
+        seen.opened.set()
+        if seen.together is not None:  # a trainer that left early would end the job of the others
+            seen.together.wait(_START_SECONDS)
 
 
 def _record(seen: Seen, connected: Input, trainer: Trainer) -> None:
