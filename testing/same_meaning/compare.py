@@ -23,7 +23,7 @@ def differences(case: Case, seen: Seen, reference: Reference) -> list[Difference
         reference: what TensorFlow makes of the case.
     """
     evidence = Evidence(case, seen, reference)
-    found = [*_decisions(evidence), *_spec(evidence)]
+    found = [*_decisions(evidence), *_spec(evidence), *_structure(evidence)]
     complete = True
     for number in range(case.epochs):
         epochs = [trainer[number] for trainer in seen.epochs]
@@ -50,10 +50,12 @@ def _decisions(evidence: Evidence) -> list[Difference]:
         text = f"elements are {'batches' if certain else 'rows'}: batched={job.batched}"
         found.append(Difference("batches recognised wrongly", text))
     if job.infinite != evidence.endless and not evidence.error and not evidence.python:
-        # Only running a pipeline can show that one that chooses is endless.
+        # Only running a pipeline can show that one that chooses is endless, or that one is empty.
         hidden = any(name in ("sample", "choose", "choose_random") for name in evidence.names)
+        if job.infinite:
+            hidden = grammar.may_be_empty(pipeline) or not any(r.elements for r in evidence.runs)
         text = f"the job is {'endless' if job.infinite else 'finite'}, the dataset is not"
-        if job.infinite or not hidden:
+        if not hidden:
             found.append(Difference("endless or not", text))
     return found
 
@@ -71,6 +73,14 @@ def _spec(evidence: Evidence) -> list[Difference]:
         for one, other in zip(expected, found, strict=True)
         if hasattr(one, "dtype") and not _fits(evidence, one, other)
     ]
+
+
+def _structure(evidence: Evidence) -> list[Difference]:
+    """Compare the names and the nesting of components."""
+    expected, found = evidence.runs[0].structure, evidence.seen.structure
+    if not expected or not found or expected == found:
+        return []
+    return [Difference("structure", f"expected {expected}, found {found}")]
 
 
 def _fits(evidence: Evidence, expected: Any, found: Any) -> bool:

@@ -64,6 +64,14 @@ COUNT_BY_VALUE = (
 BATCHES = "batch padded_batch ragged_batch replica_batch replica_padded replica_ragged".split()
 
 
+def may_be_empty(pipeline: Pipeline) -> bool:
+    """Return whether one of the sources has no rows. An empty dataset that is repeated ends."""
+    sources = [one["source"] for one in nested(pipeline)]
+    lengths = [args[0] for _, *args in sources if args and isinstance(args[0], list)]
+    ranges = [args for _, *args in sources if len(args) == 2 and args[0] == args[1]]
+    return bool(ranges) or any(not any(one) for one in lengths)
+
+
 def is_batched(pipeline: Pipeline) -> bool | None:
     """Return whether the elements are certainly batches of rows, or certainly rows; else None."""
     ops = pipeline["ops"]

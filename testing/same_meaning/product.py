@@ -17,8 +17,9 @@ from distributed_input.client.input import Input
 from testing.integration.devices import CPUS
 from testing.same_meaning.cases import ENTRY, ENTRY_POINT, PLAIN, Case, build
 from testing.same_meaning.servers import Servers, connect
-from testing.same_meaning.values import Element, element_of
+from testing.same_meaning.values import Element, element_of, structure_of
 
+_START_SECONDS = 120.0
 Step = list[Element]
 """What the replicas of one trainer get."""
 
@@ -48,6 +49,9 @@ class Seen:
         job: the complete job.
         warnings: of the input.
         element_spec: of the dataset that the loop reads; None for numpy.
+        structure: of the first step; "" if there is none.
+        opened: the first trainer has opened the job, or was refused.
+        together: all trainers wait here when they have opened it.
     """
 
     refused: Exception | None = None
@@ -55,6 +59,9 @@ class Seen:
     job: Any = None
     warnings: list[str] = field(default_factory=list)
     element_spec: Any = None
+    structure: str = ""
+    opened: threading.Event = field(default_factory=threading.Event)
+    together: threading.Barrier | None = None
 
 
 class Strategies:
@@ -101,6 +108,7 @@ class Trainer:
         else:
             connected._open(dataset, 1, None)  # `numpy` takes no dataset
         self.element_spec = getattr(self._read, "element_spec", None)
+        self.structure = ""
 
     def close(self) -> None:
         """Let other trainers use the strategy."""
@@ -111,9 +119,11 @@ class Trainer:
         """Yield the steps of an epoch."""
         if self._read is None:
             for value in self.input.numpy():
+                self.structure = self.structure or structure_of(value)
                 yield [element_of(value)]
             return
         for value in self._read:
+            self.structure = self.structure or structure_of(value)
             if self._strategy is None:
                 yield [element_of(value)]
             else:
@@ -174,7 +184,7 @@ def read(servers: Servers, case: Case, most: int | None) -> Seen:
         case: the case.
         most: number of steps of each epoch; None: to its end.
     """
-    seen, name = Seen(), servers.new_name()
+    seen, name = Seen(together=threading.Barrier(case.trainers)), servers.new_name()
     dataset_of(case)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -229,17 +239,27 @@ def _epochs(
 
 
 def _trainer(case: Case, seen: Seen, connected: Input) -> Trainer | None:
+    """Return a trainer; None if the dataset is refused. The first trainer registers the dataset."""
+    if connected._reader.welcome.consumer:
+        seen.opened.wait(_START_SECONDS)
     try:
+        if seen.refused is not None:
+            return None
         return Trainer(case, connected, dataset_of(case))
     except DistributedInputError as error:
         seen.refused = error
         return None
+    finally:
+        seen.opened.set()
+        if seen.together is not None:  # a trainer that left early would end the job of the others
+            seen.together.wait(_START_SECONDS)
 
 
 def _record(seen: Seen, connected: Input, trainer: Trainer) -> None:
     seen.job = connected._reader.opened.job
     seen.warnings = connected.warnings
     seen.element_spec = trainer.element_spec
+    seen.structure = trainer.structure
 
 
 @dataclass

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from testing.same_meaning import cases, functions, grammar, traced
 from testing.same_meaning.cases import PLAIN, Case
-from testing.same_meaning.values import Element, element_of, whole
+from testing.same_meaning.values import Element, element_of, structure_of, whole
 
 MOST_ELEMENTS = 800
 """A pipeline with more elements is taken for endless."""
@@ -32,31 +32,35 @@ class Run:
         error: the error at its end; "" for none.
         endless: it was stopped after `MOST_ELEMENTS`.
         spec: the element_spec; None for a Python source.
+        structure: of the elements; "" if there are none.
     """
 
     elements: Sequence[Element]
     error: str = ""
     endless: bool = False
     spec: Any = None
+    structure: str = ""
 
 
 def run(dataset: Any, may_be_endless: bool) -> Run:
     """Read a dataset, or a Python source."""
     elements: list[Element] = []
     spec = getattr(dataset, "element_spec", None)
+    structure = "" if spec is None else structure_of(spec)
     seen: set[str] = set()
     newest = 0
     try:
         for count, value in enumerate(dataset, 1):
             elements.append(element_of(value))
+            structure = structure or structure_of(value)
             if may_be_endless and (row := whole(elements[-1])) not in seen:
                 seen.add(row)
                 newest = count
             if count > MOST_ELEMENTS or (may_be_endless and count > newest + _REPEATED):
-                return Run(elements, "", True, spec)
+                return Run(elements, "", True, spec, structure)
     except Exception as error:  # noqa: BLE001  of TensorFlow, or of a Python source
-        return Run(elements, str(error)[:300] or type(error).__name__, False, spec)
-    return Run(elements, "", False, spec)
+        return Run(elements, str(error)[:300] or type(error).__name__, False, spec, structure)
+    return Run(elements, "", False, spec, structure)
 
 
 class Context:

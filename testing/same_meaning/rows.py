@@ -22,8 +22,11 @@ def differences(evidence: Evidence, epochs: Sequence[Epoch], number: int) -> lis
     if evidence.endless:
         return _endless(evidence, expected, found)
     lost, padded = _allowed(evidence, len(expected), number)
-    if evidence.again is not None and _depends_on_order(evidence, expected):
-        return _random(evidence, epochs, expected, found, lost, padded)
+    if evidence.again is not None:
+        depends = _depends_on_order(evidence)
+        if depends or Counter(expected) != Counter(_other(evidence)):
+            atoms = [] if depends else _atoms(evidence, epochs, lost, padded)
+            return [*_number(evidence, expected, found, lost, padded), *atoms]
     return _compare(Counter(expected), Counter(found), lost, padded)
 
 
@@ -42,14 +45,12 @@ def _allowed(evidence: Evidence, expected: int, number: int) -> tuple[set[int], 
     return {expected - size * count for count in range(expected // size + 1)}, False
 
 
-def _depends_on_order(evidence: Evidence, expected: list[str]) -> bool:
-    """Return whether the rows depend on an order that is random or not promised."""
+def _depends_on_order(evidence: Evidence) -> bool:
+    """Return whether rows depend on the order of others, which is random or not promised."""
     names = evidence.names
     free = any(name in ("any_order", "list_files") for name in names)
     free = free or "False]" in repr(list(grammar.maps(evidence.case.pipeline)))
-    if free and any(name in grammar.ORDER_DEPENDENT for name in names):
-        return True
-    return Counter(expected) != Counter(_other(evidence))
+    return free and any(name in grammar.ORDER_DEPENDENT for name in names)
 
 
 def _other(evidence: Evidence) -> list[str]:
@@ -88,29 +89,32 @@ def _endless(evidence: Evidence, expected: list[str], found: list[str]) -> list[
     return []
 
 
-def _random(
-    evidence: Evidence,
-    epochs: Sequence[Epoch],
-    expected: list[str],
-    found: list[str],
-    allowed: set[int],
-    padded: bool,
+def _number(
+    evidence: Evidence, expected: list[str], found: list[str], allowed: set[int], padded: bool
 ) -> list[Difference]:
-    """Compare a pipeline whose elements depend on random numbers: only what does not."""
+    """Compare the number of rows, unless it depends on random numbers."""
     lost = len(expected) - len(found)
-    right = lost in allowed or (padded and lost <= 0)
     known = not any(name in grammar.COUNT_BY_VALUE for name in evidence.names)
-    if known and not right and len(expected) == len(_other(evidence)):
-        return [Difference("number of rows", f"{len(found)} instead of {len(expected)}")]
-    steps = [part for epoch in epochs for step in epoch.steps for part in step]
+    if lost in allowed or (padded and lost <= 0) or not known:
+        return []
+    if len(expected) != len(_other(evidence)):
+        return []
+    return [Difference("number of rows", f"{len(found)} instead of {len(expected)}")]
+
+
+def _atoms(
+    evidence: Evidence, epochs: Sequence[Epoch], allowed: set[int], padded: bool
+) -> list[Difference]:
+    """Compare the values in all rows, unless it is random which ones there are."""
     sides = [
         values.atoms(e for run in runs for e in run.elements)
         for runs in (evidence.runs, evidence.again or [])
     ]
     one, two = (Counter(side * evidence.copies) for side in sides)
-    if one == two and allowed == {0} and not evidence.pads:
-        return _compare(one, Counter(values.atoms(steps)), allowed, padded)
-    return []
+    if one != two or allowed != {0} or evidence.pads:
+        return []
+    steps = [part for epoch in epochs for step in epoch.steps for part in step]
+    return _compare(one, Counter(values.atoms(steps)), allowed, padded)
 
 
 def _is_padding(row: str) -> bool:

@@ -26,7 +26,7 @@ _OUTCOMES = ("by file", "dealt", "off", "by function", "refused")
 REGRESSIONS = Path(__file__).parent / "regressions"
 """Cases that differed once, as JSON."""
 ONCE = "once: "
-_PROGRESS = 100
+_PROGRESS = 50
 _HANG_SECONDS = 600.0
 _SLOW_SECONDS = 60.0
 _SMALLEST = 3
@@ -98,29 +98,32 @@ class Tables:
     """Counts of outcomes."""
 
     def __init__(self) -> None:
+        self.cases = 0
         self.kinds: Counter[str] = Counter()
         self.ops: dict[str, Counter[str]] = {}
         self.refusals: Counter[str] = Counter()
-        self.silent: Counter[str] = Counter()
+        self.silent = 0
 
     def add(self, case: Case, result: Result) -> None:
+        self.cases += 1
         for name in set(grammar.names_of(case.pipeline)):
             self.ops.setdefault(name, Counter())[result.outcome] += 1
         if result.refusal:
             self.refusals[result.refusal] += 1
         self.kinds.update({one.kind for one in result.differences})
         if case.api == PLAIN and result.outcome == "dealt" and not result.warnings:
-            self.silent["dealt without a warning"] += 1
+            self.silent += 1
 
     def text(self) -> str:
-        lines = ["", "| Kind | Cases |", "|---|---|"]
+        lines = ["", "| Difference | Cases |", "|---|---|"]
         lines += [f"| {kind} | {count} |" for kind, count in self.kinds.most_common()]
         lines += ["", f"| Op | {' | '.join(_OUTCOMES)} |", "|---" * (len(_OUTCOMES) + 1) + "|"]
         for name, counts in sorted(self.ops.items()):
             lines.append(f"| {name} | {' | '.join(str(counts[o]) for o in _OUTCOMES)} |")
         lines += ["", "| Refused | Cases |", "|---|---|"]
-        lines += [f"| {text} | {count} |" for text, count in self.refusals.most_common()]
-        lines += [f"{kind}: {count}" for kind, count in self.silent.items()]
+        for text, count in self.refusals.most_common():
+            lines.append(f"| {text} | {count} ({count / self.cases:.1%}) |")
+        lines += ["", f"dealt without a warning: {self.silent}"]
         return "\n".join(lines)
 
 
@@ -158,7 +161,7 @@ def regressions(servers: Servers) -> int:
 
 def many(servers: Servers, seeds: Iterable[int], options: Options) -> int:
     """Run the cases of these seeds and print the tables. Return 1 if one differs."""
-    tables, count, began = Tables(), 0, time.monotonic()
+    tables, began, cpu = Tables(), time.monotonic(), time.process_time()
     for seed in seeds:
         if seed in options.skipped:
             continue
@@ -169,20 +172,22 @@ def many(servers: Servers, seeds: Iterable[int], options: Options) -> int:
                 result = checked(servers, case, reference)
         except DoesNotFit:
             continue
-        count += 1
         if time.monotonic() - started > _SLOW_SECONDS:
             print(f"seed {seed}: {time.monotonic() - started:.0f} s\n  {case.text}", flush=True)
         tables.add(case, result)
-        if count % _PROGRESS == 0:
-            seconds = time.process_time() - began
-            print(f"{count} cases, {seconds / count:.2f} s of CPU each", flush=True)
+        if tables.cases % _PROGRESS == 0:
+            each = (time.process_time() - cpu) / tables.cases
+            print(f"{tables.cases} cases, {each:.2f} s of CPU each", flush=True)
         for one in result.differences:
             print(f"seed {seed}: {one.kind}: {one.detail}\n  {case.text}", flush=True)
             if tables.kinds[one.kind] <= _SMALLEST and options.shrink_seconds:
                 _write(servers, seed, case, one.kind, options)
     print(tables.text())
-    seconds = time.monotonic() - began
-    print(f"{count} cases in {seconds:.0f} s, {sum(tables.kinds.values())} differences")
+    seconds, used = time.monotonic() - began, time.process_time() - cpu
+    print(
+        f"{tables.cases} cases in {seconds:.0f} s, {used:.0f} s of CPU, "
+        f"{tables.kinds.total()} differences"
+    )
     return 1 if tables.kinds else 0
 
 

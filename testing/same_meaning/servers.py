@@ -34,7 +34,7 @@ from distributed_input.sidecar.server import SidecarServer
 from testing.integration.cluster import spec
 
 HEARTBEAT_SECONDS = 0.1
-TIMEOUT_SECONDS = 120  # a busy machine needs long; only what hangs takes as long
+TIMEOUT_SECONDS = 60  # a busy machine needs long; only what hangs takes as long
 _PARALLELISM = 2
 _STREAMS = 512
 _SHARE_BYTES = 64 << 20
@@ -170,6 +170,6 @@ class Servers:
         self.close()
 
 
-def connect(folder: Path, timeout: float = 10.0) -> Input:
+def connect(folder: Path, timeout: float = TIMEOUT_SECONDS) -> Input:
     """Connect a trainer of this process to the sidecar in a folder."""
     return Input(InputReader(folder, "", timeout))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,16 @@ class Leaf:
 
 
 Element = tuple[Leaf, ...]
+
+
+def structure_of(value: Any) -> str:
+    """Return the nested structure of an element or an element_spec, without its leaves."""
+    if isinstance(value, Mapping):
+        parts = (f"{key!r}: {structure_of(value[key])}" for key in sorted(value))
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(structure_of, value))})"
+    return "None" if value is None or isinstance(value, tf.NoneTensorSpec) else "_"
 
 
 def element_of(value: Any) -> Element:

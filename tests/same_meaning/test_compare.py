@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
-from testing.same_meaning import compare, shrink
+from testing.same_meaning import compare, refusals, shrink
 from testing.same_meaning.cases import FUNCTION, Case
 from testing.same_meaning.product import Epoch, Seen
 from testing.same_meaning.reference import Reference, Run
-from testing.same_meaning.values import element_of, rows_of, whole
+from testing.same_meaning.values import element_of, rows_of, structure_of, whole
 
 _PIPELINE = {"source": ["range", 1, 13], "ops": []}
 
@@ -99,6 +100,55 @@ def test_an_error_of_one_side_only_is_found() -> None:
     seen.epochs[0][0].error = RuntimeError("broken")
 
     assert _kinds(seen) == ["error"]
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("b", []), ("c", ["structure"])])
+def test_components_with_other_names_are_found(name: str, kinds: list[str]) -> None:
+    seen = _seen(WHOLE)
+    seen.structure = structure_of({"a": np.int64(1), name: (None, np.int64(2))})
+    elements = [element_of(np.int64(number)) for number in range(1, 13)]
+    run = Run(elements, structure=structure_of({"a": 1, "b": (None, 2)}))
+    case = Case(_PIPELINE)
+
+    found = compare.differences(case, seen, _Runs(case, [run]))
+
+    assert [one.kind for one in found] == kinds
+
+
+def test_trainers_that_take_different_numbers_of_steps_are_found() -> None:
+    one, other = _seen(WHOLE[:2]).epochs[0], _seen(WHOLE[2:]).epochs[0]
+    seen = _seen([])
+    seen.epochs = [one, other]
+    seen.job.global_batch_size, seen.job.partitions, seen.job.num_splits = 8, 2, 2
+
+    assert "trainers take different steps" in _kinds(seen, Case(_PIPELINE, trainers=2))
+
+
+def test_epochs_that_are_shuffled_alike_are_found() -> None:
+    pipeline = {"source": ["range", 1, 13], "ops": [["shuffle", 100, None, None]]}
+    seen = _seen([[3, 1, 2, 12], [5, 4, 9, 8], [7, 6, 10, 11]])
+    seen.epochs[0].append(seen.epochs[0][0])
+
+    assert _kinds(seen, Case(pipeline, epochs=2)) == ["epochs are shuffled alike"]
+
+
+@pytest.mark.parametrize(
+    ("error", "endless", "kind"),
+    [
+        (ConfigError("2 splits, but the dataset never ends: only the first 1"), True, None),
+        (ConfigError("2 splits, but the dataset never ends: only the first 1"), False, "but not"),
+        (ConfigError("no"), True, "without a reason"),
+        (RuntimeError("the dataset never ends: only the first"), True, "without a reason"),
+    ],
+)
+def test_a_refusal_without_a_reason_that_holds_is_found(
+    error: Exception, endless: bool, kind: str | None
+) -> None:
+    case = Case(_PIPELINE, fields={"partitions": 1, "numSplits": 2})
+
+    found = refusals.difference(error, case, [Run([], endless=endless)])
+
+    assert (found is None) if kind is None else (found is not None and kind in found.kind)
 
 
 def test_a_failing_case_gets_smaller() -> None:

@@ -29,7 +29,7 @@ def test_cases_that_differed_once_give_what_tensorflow_gives() -> None:
 @pytest.mark.timeout(300)
 def test_small_pipelines_give_what_tensorflow_gives() -> None:
     known = [str(seed) for seed in KNOWN]
-    result = _run("--n", "20", "--seed", "0", "--small", "--shrink-seconds", "0", "--skip", *known)
+    result = _run("--n", "100", "--seed", "0", "--small", "--shrink-seconds", "0", "--skip", *known)
 
     assert result.returncode == 0, result.stdout + result.stderr[-2000:]
     assert " cases in " in result.stdout
