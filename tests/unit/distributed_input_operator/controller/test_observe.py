@@ -186,9 +186,8 @@ def test_code_that_the_policy_does_not_allow_is_a_final_failure(dataset, text):
     context.ledger.set_policy(PolicySpec.model_validate({"modules": ["digits"]}))
     found = asyncio.run(observe(context, KEY))
     assert found is not None
-    assert [(one.reason, one.final) for one in found.missing] == [("CodeRefused", True)] * bool(
-        text
-    )
+    refused = [("CodeRefused", True)] if text else []
+    assert [(one.reason, one.final) for one in found.missing] == refused
     assert all(one.message.startswith(text) for one in found.missing)
 
 
@@ -257,12 +256,12 @@ def with_issuer(server: Issuers, *children: dict[str, Any]) -> Any:
     return asyncio.run(observe(context, KEY))
 
 
+def child(name: str) -> dict[str, Any]:
+    return {"name": name, "namespace": "team", "labels": {names.INPUT_LABEL: "digits"}}
+
+
 def certificates(data: Mapping[str, str]) -> dict[str, Any]:
-    meta = {
-        "name": "digits-distributed-input-tls",
-        "namespace": "team",
-        "labels": {names.INPUT_LABEL: "digits"},
-    }
+    meta = child("digits-distributed-input-tls")
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
 
 
@@ -322,8 +321,8 @@ def test_an_input_that_exists_continues_without_the_issuer():
 def test_the_certificates_of_an_input_that_exists_are_repaired_without_the_issuer(damaged):
     server = Issuers()
     server.secret = None
-    meta = {"name": "digits-worker", "namespace": "team", "labels": {names.INPUT_LABEL: "digits"}}
-    children = [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta}]
+    worker = child("digits-worker")
+    children = [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": worker}]
     children += [] if damaged is None else [certificates(damaged)]
     found = with_issuer(server, *children)
     assert (found.missing, found.unsigned.reason) == ((), "SecretMissing")
@@ -336,9 +335,7 @@ def test_an_input_that_waits_for_the_issuer_waits_after_its_status_was_written()
     server.secret = None
     waiting = stored(encryption="all")
     applied = {"type": "Applied", "status": "False", "reason": "AuthorityUnusable", "message": "x"}
-    waiting["status"] = {
-        "conditions": [{**applied, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-    }
+    waiting["status"] = {"conditions": [{**applied, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     context = context_with(waiting, server)
     context.issuer = IssuerSecret(server, "operators", "authority")
     found = asyncio.run(observe(context, KEY))
@@ -349,11 +346,9 @@ def test_an_input_that_waits_for_the_issuer_waits_after_its_status_was_written()
 
 def test_workers_get_the_modules_and_the_rollout_is_paced():
     context = context_with(stored(dataset={"entryPoint": "digits:make"}), Server())
-    before = asyncio.run(observe(context, KEY))
+    before: Any = asyncio.run(observe(context, KEY))
     context.ledger.set_policy(PolicySpec.model_validate({"modules": ["digits"]}))
-    after = asyncio.run(observe(context, KEY))
-    assert before
-    assert after
+    after: Any = asyncio.run(observe(context, KEY))
     assert after.settings.modules == ("digits",)
     assert after.settings.revision != before.settings.revision, "another template of the operator"
 
@@ -369,13 +364,11 @@ class Namespaces(Server):
 
 def test_the_namespace_is_read_if_a_budget_selects_by_its_labels():
     context = context_with(stored(), Namespaces())
-    found = asyncio.run(observe(context, KEY))
-    assert found is not None
+    found: Any = asyncio.run(observe(context, KEY))
     assert found.namespace_labels is None
     budget = {"name": "a", "namespaceSelector": {"of": "us"}}
     context.ledger.set_policy(PolicySpec.model_validate({"budgets": [budget]}))
     found = asyncio.run(observe(context, KEY))
-    assert found is not None
     assert found.namespace_labels == {"of": "us"}
 
 
