@@ -102,7 +102,7 @@ def draw(seed: int, attempt: int = 0, faults: bool = False, small: bool = False)
     fields = _drawn_fields(one, api, trainers, partitions, global_batch)
     if api != PLAIN and not is_python:
         if dice.random() < _CHOOSING:
-            pipeline = _choosing(one)
+            pipeline = _choosing(one, fields["numSplits"])
         else:
             _insert_shard(one, pipeline)
     read = dice.choice(("numpy",) * 6 + ("dataset",) * 3 + ("distribute",) * 2)
@@ -124,25 +124,28 @@ def draw(seed: int, attempt: int = 0, faults: bool = False, small: bool = False)
     return case
 
 
-def _choosing(one: Draw) -> Pipeline:
-    """Draw a pipeline that draws many random numbers behind the shard, one for each row."""
+def _choosing(one: Draw, splits: int) -> Pipeline:
+    """Draw a pipeline that draws many random numbers behind the shard, one for each row.
+
+    Each split has as many rows as `order` needs to judge it.
+    """
     start = one.pick(0, 1000)
 
     def part(number: int, rows: int) -> Pipeline:
         first = start + 10_000 * number
-        return {"source": ["range", first, first + rows], "ops": [["shard"]]}
+        return {"source": ["range", first, first + rows * splits], "ops": [["shard"]]}
 
     seed = one.pick(None, None, 7)
     kind = one.pick("shuffle", "sample", "choose_random", "resample_uneven")
     if kind == "shuffle":
-        whole = part(0, 200)
+        whole = part(0, 24)
         whole["ops"].append([kind, one.pick(16, 100, 1000), seed, one.pick(None, True, False)])
     elif kind == "resample_uneven":
-        whole = part(0, 600)
+        whole = part(0, 90)
         whole["ops"].append([kind, seed])
     else:
         weights = [[0.5, 0.5], seed, True] if kind == "sample" else [seed]
-        whole = {"source": [kind, [part(0, 300), part(1, 300)], *weights], "ops": []}
+        whole = {"source": [kind, [part(0, 45), part(1, 45)], *weights], "ops": []}
     if one.dice.random() < 0.3:
         whole["ops"].append(one.pick(["map", "add", None, None], ["prefetch", 1]))
     return whole
