@@ -15,6 +15,7 @@ from testing.same_meaning.grammar import Draw, Pipeline
 PLAIN, FUNCTION, ENTRY = "plain", "function", "entry"
 ENTRY_POINT = "testing.same_meaning.cases:entry_point"
 _DEPTH = 2
+_BATCHED_FILES = 0.15  # share of plain datasets that are files and a batch
 _CHOOSING = 0.15  # share of functions whose random choices are compared between splits
 _NAMES = {"tf": tf, "D": tf.data.Dataset, "f": functions, "p": python_sources}
 
@@ -100,6 +101,8 @@ def draw(seed: int, attempt: int = 0, faults: bool = False, small: bool = False)
     partitions = trainers * one.pick(1, 1, 2) if trainers > 1 else int(one.pick(1, 2, 2, 3))
     global_batch = partitions * _drawn_batch(one, pipeline, api, is_python)
     fields = _drawn_fields(one, api, trainers, partitions, global_batch)
+    if api == PLAIN and dice.random() < _BATCHED_FILES:
+        pipeline = _batched_files(one)
     if api != PLAIN and not is_python:
         if dice.random() < _CHOOSING:
             pipeline = _choosing(one, fields["numSplits"])
@@ -149,6 +152,14 @@ def _choosing(one: Draw, splits: int) -> Pipeline:
     if one.dice.random() < 0.3:
         whole["ops"].append(one.pick(["map", "add", None, None], ["prefetch", 1]))
     return whole
+
+
+def _batched_files(one: Draw) -> Pipeline:
+    """Draw a reader of files with a batch, which may be split by its files, or must not."""
+    name = one.pick("text", "tfrecord", "fixed", "sorted_files")
+    batch = [one.pick("batch", "batch", "ragged_batch"), one.pick(2, 3, 4), one.pick(True, False)]
+    behind = one.pick([], [], [["map", "add", None, None]], [["enumerate"]], [["skip", 1]])
+    return {"source": [name, *grammar.SOURCES[name].draw(one, 0)], "ops": [batch, *behind]}
 
 
 def _drawn_batch(one: Draw, pipeline: Pipeline, api: str, is_python: bool) -> int:
