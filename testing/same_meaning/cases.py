@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from testing.same_meaning import functions, grammar, python_sources
-from testing.same_meaning.grammar import Draw, Pipeline
+from testing.same_meaning.pipelines import functions, grammar, python_sources
+from testing.same_meaning.pipelines.grammar import Draw, Pipeline
 
 PLAIN, FUNCTION, ENTRY = "plain", "function", "entry"
 ENTRY_POINT = "testing.same_meaning.cases:entry_point"

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testing.same_meaning import grammar
 from testing.same_meaning.cases import PLAIN, Case
 from testing.same_meaning.check import DoesNotFit, Result, check, drawn
-from testing.same_meaning.evidence import Difference
+from testing.same_meaning.judgement.evidence import Difference
+from testing.same_meaning.pipelines import grammar
 from testing.same_meaning.reference import Reference
 from testing.same_meaning.servers import Servers
 from testing.same_meaning.shrink import shrink
