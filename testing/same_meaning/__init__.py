@@ -19,13 +19,11 @@ A case that differs is made smaller and written as a program. Keep it: add its J
 `regressions`. A case that differs runs again, and both results are printed. A difference that does
 not repeat is one too. The tables count refusals, and how each op was split.
 
-    grammar                     what is known about pipelines; parts: how they are drawn
-    sources, transformations    what is drawn; python_sources, functions: what pipelines call
+    pipelines                   what is drawn: grammar, parts, sources, transformations, functions
     cases                       a case: the pipeline, and how it is read
     reference, traced           TensorFlow's side
     product, servers            the product's side, as threads of this process
-    evidence, values            what both made, as rows
-    compare                     the judgement, with rows, steps, order, refusals
+    judgement                   what both made, as rows, and the comparison by subject
     check, runs, shrink         one case; many cases and the tables; smaller cases
 
 Threads and not processes, because a start takes longer than a case: a case takes about 1 s of CPU,

@@ -9,12 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from testing.same_meaning import functions, grammar, python_sources
-from testing.same_meaning.grammar import Draw, Pipeline
+from testing.same_meaning.pipelines import functions, grammar, python_sources
+from testing.same_meaning.pipelines.grammar import Draw, Pipeline
 
 PLAIN, FUNCTION, ENTRY = "plain", "function", "entry"
 ENTRY_POINT = "testing.same_meaning.cases:entry_point"
 _DEPTH = 2
+_BATCHED_FILES = 0.15  # share of plain datasets that are files and a batch
 _CHOOSING = 0.15  # share of functions whose random choices are compared between splits
 _NAMES = {"tf": tf, "D": tf.data.Dataset, "f": functions, "p": python_sources}
 
@@ -100,9 +101,11 @@ def draw(seed: int, attempt: int = 0, faults: bool = False, small: bool = False)
     partitions = trainers * one.pick(1, 1, 2) if trainers > 1 else int(one.pick(1, 2, 2, 3))
     global_batch = partitions * _drawn_batch(one, pipeline, api, is_python)
     fields = _drawn_fields(one, api, trainers, partitions, global_batch)
+    if api == PLAIN and dice.random() < _BATCHED_FILES:
+        pipeline = _batched_files(one)
     if api != PLAIN and not is_python:
         if dice.random() < _CHOOSING:
-            pipeline = _choosing(one)
+            pipeline = _choosing(one, fields["numSplits"])
         else:
             _insert_shard(one, pipeline)
     read = dice.choice(("numpy",) * 6 + ("dataset",) * 3 + ("distribute",) * 2)
@@ -124,28 +127,39 @@ def draw(seed: int, attempt: int = 0, faults: bool = False, small: bool = False)
     return case
 
 
-def _choosing(one: Draw) -> Pipeline:
-    """Draw a pipeline that draws many random numbers behind the shard, one for each row."""
+def _choosing(one: Draw, splits: int) -> Pipeline:
+    """Draw a pipeline that draws many random numbers behind the shard, one for each row.
+
+    Each split has as many rows as `order` needs to judge it.
+    """
     start = one.pick(0, 1000)
 
     def part(number: int, rows: int) -> Pipeline:
         first = start + 10_000 * number
-        return {"source": ["range", first, first + rows], "ops": [["shard"]]}
+        return {"source": ["range", first, first + rows * splits], "ops": [["shard"]]}
 
     seed = one.pick(None, None, 7)
     kind = one.pick("shuffle", "sample", "choose_random", "resample_uneven")
     if kind == "shuffle":
-        whole = part(0, 200)
+        whole = part(0, 24)
         whole["ops"].append([kind, one.pick(16, 100, 1000), seed, one.pick(None, True, False)])
     elif kind == "resample_uneven":
-        whole = part(0, 600)
+        whole = part(0, 90)
         whole["ops"].append([kind, seed])
     else:
         weights = [[0.5, 0.5], seed, True] if kind == "sample" else [seed]
-        whole = {"source": [kind, [part(0, 300), part(1, 300)], *weights], "ops": []}
+        whole = {"source": [kind, [part(0, 45), part(1, 45)], *weights], "ops": []}
     if one.dice.random() < 0.3:
         whole["ops"].append(one.pick(["map", "add", None, None], ["prefetch", 1]))
     return whole
+
+
+def _batched_files(one: Draw) -> Pipeline:
+    """Draw a reader of files with a batch, which may be split by its files, or must not."""
+    name = one.pick("text", "tfrecord", "fixed", "sorted_files")
+    batch = [one.pick("batch", "batch", "ragged_batch"), one.pick(2, 3, 4), one.pick(True, False)]
+    behind = one.pick([], [], [["map", "add", None, None]], [["enumerate"]], [["skip", 1]])
+    return {"source": [name, *grammar.SOURCES[name].draw(one, 0)], "ops": [batch, *behind]}
 
 
 def _drawn_batch(one: Draw, pipeline: Pipeline, api: str, is_python: bool) -> int:

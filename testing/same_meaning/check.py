@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testing.same_meaning import cases, compare, product, refusals
+from testing.same_meaning import cases, product
 from testing.same_meaning.cases import Case
-from testing.same_meaning.evidence import Difference
+from testing.same_meaning.judgement import compare, refusals
+from testing.same_meaning.judgement.evidence import Difference
 from testing.same_meaning.reference import DoesNotFit, Reference, Run
 from testing.same_meaning.servers import Servers
 

@@ -16,8 +16,8 @@ from distributed_input.api.errors import DistributedInputError
 from distributed_input.client.input import Input
 from testing.integration.devices import CPUS
 from testing.same_meaning.cases import ENTRY, ENTRY_POINT, PLAIN, Case, build
+from testing.same_meaning.judgement.values import Element, element_of, structure_of
 from testing.same_meaning.servers import Servers, connect
-from testing.same_meaning.values import Element, element_of, structure_of
 
 _START_SECONDS = 120.0
 Step = list[Element]

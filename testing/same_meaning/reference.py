@@ -9,9 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from testing.same_meaning import cases, functions, grammar, traced
+from testing.same_meaning import cases, traced
 from testing.same_meaning.cases import PLAIN, Case
-from testing.same_meaning.values import Element, element_of, structure_of, whole
+from testing.same_meaning.judgement.values import Element, element_of, structure_of, whole
+from testing.same_meaning.pipelines import functions, grammar
 
 MOST_ELEMENTS = 800
 """A pipeline with more elements is taken for endless."""

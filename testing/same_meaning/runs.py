@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testing.same_meaning import grammar
 from testing.same_meaning.cases import PLAIN, Case
 from testing.same_meaning.check import DoesNotFit, Result, check, drawn
-from testing.same_meaning.evidence import Difference
+from testing.same_meaning.judgement.evidence import Difference
+from testing.same_meaning.pipelines import grammar
 from testing.same_meaning.reference import Reference
 from testing.same_meaning.servers import Servers
 from testing.same_meaning.shrink import shrink
@@ -160,28 +160,18 @@ def regressions(servers: Servers) -> int:
 
 
 def many(servers: Servers, seeds: Iterable[int], options: Options) -> int:
-    """Run the cases of these seeds and print the tables. Return 1 if one differs."""
+    """Run the cases of these seeds and print the tables. Return 1 if one differs.
+
+    An interrupt ends the run, and the tables have the cases so far.
+    """
     tables, began, cpu = Tables(), time.monotonic(), time.process_time()
-    for seed in seeds:
-        if seed in options.skipped:
-            continue
-        started = time.monotonic()
-        try:
-            case, reference = drawn(seed, options.faults, options.small)
-            with _limited(seed, case):
-                result = checked(servers, case, reference)
-        except DoesNotFit:
-            continue
-        if time.monotonic() - started > _SLOW_SECONDS:
-            print(f"seed {seed}: {time.monotonic() - started:.0f} s\n  {case.text}", flush=True)
-        tables.add(case, result)
-        if tables.cases % _PROGRESS == 0:
-            each = (time.process_time() - cpu) / tables.cases
-            print(f"{tables.cases} cases, {each:.2f} s of CPU each", flush=True)
-        for one in result.differences:
-            print(f"seed {seed}: {one.kind}: {one.detail}\n  {case.text}", flush=True)
-            if tables.kinds[one.kind] <= _SMALLEST and options.shrink_seconds:
-                _write(servers, seed, case, one.kind, options)
+    with contextlib.suppress(KeyboardInterrupt):
+        for seed in seeds:
+            if seed not in options.skipped:
+                _add(servers, seed, options, tables)
+                if tables.cases % _PROGRESS == 0:
+                    each = (time.process_time() - cpu) / max(1, tables.cases)
+                    print(f"{tables.cases} cases, {each:.2f} s of CPU each", flush=True)
     print(tables.text())
     seconds, used = time.monotonic() - began, time.process_time() - cpu
     print(
@@ -189,6 +179,24 @@ def many(servers: Servers, seeds: Iterable[int], options: Options) -> int:
         f"{tables.kinds.total()} differences"
     )
     return 1 if tables.kinds else 0
+
+
+def _add(servers: Servers, seed: int, options: Options, tables: Tables) -> None:
+    """Run the case of a seed, and print it if it differs."""
+    started = time.monotonic()
+    try:
+        case, reference = drawn(seed, options.faults, options.small)
+        with _limited(seed, case):
+            result = checked(servers, case, reference)
+    except DoesNotFit:
+        return
+    if time.monotonic() - started > _SLOW_SECONDS:
+        print(f"seed {seed}: {time.monotonic() - started:.0f} s\n  {case.text}", flush=True)
+    tables.add(case, result)
+    for one in result.differences:
+        print(f"seed {seed}: {one.kind}: {one.detail}\n  {case.text}", flush=True)
+        if tables.kinds[one.kind] <= _SMALLEST and options.shrink_seconds:
+            _write(servers, seed, case, one.kind, options)
 
 
 def _write(servers: Servers, seed: int, case: Case, kind: str, options: Options) -> None:

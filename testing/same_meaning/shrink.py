@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from testing.same_meaning import grammar
 from testing.same_meaning.cases import Case
+from testing.same_meaning.pipelines import grammar
 
 
 def shrink(case: Case, fails: Callable[[Case], bool], seconds: float) -> Case:

@@ -10,11 +10,12 @@ import pytest
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
-from testing.same_meaning import compare, refusals, shrink
+from testing.same_meaning import shrink
 from testing.same_meaning.cases import FUNCTION, Case
+from testing.same_meaning.judgement import compare, refusals
+from testing.same_meaning.judgement.values import element_of, rows_of, structure_of, whole
 from testing.same_meaning.product import Epoch, Seen
 from testing.same_meaning.reference import Reference, Run
-from testing.same_meaning.values import element_of, rows_of, structure_of, whole
 
 _PIPELINE = {"source": ["range", 1, 13], "ops": []}
 

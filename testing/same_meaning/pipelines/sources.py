@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from testing.same_meaning import python_sources
-from testing.same_meaning.parts import SHARD, SOURCES, Draw, Part, Pipeline, text
+from testing.same_meaning.pipelines import python_sources
+from testing.same_meaning.pipelines.parts import SHARD, SOURCES, Draw, Part, Pipeline, text
 
 
 def _count(draw: Draw) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from testing.same_meaning.parts import OPS, SHARD, Draw, Part, text
+from testing.same_meaning.pipelines.parts import OPS, SHARD, Draw, Part, text
 
 _MAPS = (
     "add add parse as_dict as_text half wide matrix with_none vector only_vector table unranked "

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from distributed_input.api.proto import types_pb2
-from testing.same_meaning import grammar, values
-from testing.same_meaning.evidence import Difference, Evidence
+from testing.same_meaning.judgement import values
+from testing.same_meaning.judgement.evidence import Difference, Evidence
+from testing.same_meaning.pipelines import grammar
 from testing.same_meaning.product import Epoch
 
 

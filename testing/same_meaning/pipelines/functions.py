@@ -1,5 +1,7 @@
 """What the pipelines of cases call: functions on elements, files to read, options.
 
+This module is long because it has a function for each kind of element.
+
 A pipeline is written as text; see `grammar`. The functions take any element, and raise TypeError
 while they are traced if they do not fit it, so that the grammar drops the op.
 """

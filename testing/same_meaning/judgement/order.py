@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distributed_input.api.proto import types_pb2
-from testing.same_meaning import grammar, values
-from testing.same_meaning.evidence import Difference, Evidence
+from testing.same_meaning.judgement import values
+from testing.same_meaning.judgement.evidence import Difference, Evidence
+from testing.same_meaning.pipelines import grammar
 from testing.same_meaning.product import Epoch
 from testing.same_meaning.reference import DoesNotFit, Reference, in_order
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distributed_input.api.proto import types_pb2
-from testing.same_meaning.evidence import Difference, Evidence
+from testing.same_meaning.judgement.evidence import Difference, Evidence
+from testing.same_meaning.judgement.values import Element
 from testing.same_meaning.product import Epoch
-from testing.same_meaning.values import Element
 
 
 def differences(evidence: Evidence, epochs: Sequence[Epoch], number: int) -> list[Difference]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from distributed_input import assignment
 from distributed_input.api.proto import types_pb2
-from testing.same_meaning import grammar, values
 from testing.same_meaning.cases import PLAIN, Case
+from testing.same_meaning.judgement import values
+from testing.same_meaning.judgement.values import Element
+from testing.same_meaning.pipelines import grammar
 from testing.same_meaning.product import RESTORES, Epoch, Seen, Step
 from testing.same_meaning.reference import Reference, Run, is_random
-from testing.same_meaning.values import Element
 
 _PADDING = ("padded_batch", "bucket", "replica_padded")
 

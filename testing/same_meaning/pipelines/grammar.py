@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from testing.same_meaning import sources, transformations
-from testing.same_meaning.parts import SOURCES, Draw, Pipeline, maps, names_of, nested, text
+from testing.same_meaning.pipelines import sources, transformations
+from testing.same_meaning.pipelines.parts import (
+    SOURCES,
+    Draw,
+    Pipeline,
+    maps,
+    names_of,
+    nested,
+    text,
+)
 
 __all__ = ["SOURCES", "Draw", "Pipeline", "maps", "names_of", "nested", "sources", "text"]
 __all__ += ["transformations"]

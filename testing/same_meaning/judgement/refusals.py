@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError
-from testing.same_meaning import grammar
 from testing.same_meaning.cases import Case
-from testing.same_meaning.evidence import Difference
+from testing.same_meaning.judgement.evidence import Difference
+from testing.same_meaning.pipelines import grammar
 from testing.same_meaning.reference import Run
 
 _BATCHES = ("batch", "padded_batch", "ragged_batch", "group_by_window", "bucket", "window")

@@ -7,9 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from testing.same_meaning import grammar, order, python_sources, rows, steps
 from testing.same_meaning.cases import Case
-from testing.same_meaning.evidence import Difference, Evidence
+from testing.same_meaning.judgement import order, rows, steps
+from testing.same_meaning.judgement.evidence import Difference, Evidence
+from testing.same_meaning.pipelines import grammar, python_sources
 from testing.same_meaning.product import Epoch, Seen
 from testing.same_meaning.reference import Reference
 

@@ -1,0 +1,1 @@
+"""Pipelines: the grammar, how they are drawn, and what they call."""
