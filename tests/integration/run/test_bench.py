@@ -56,7 +56,9 @@ def test_a_dataset_in_process_and_through_workers(tmp_path: Path) -> None:
     assert through_worker["ratio"] > 0
     assert through_worker["workers_cpu"] is not None
     assert found["text"]
-    assert [line.split(":")[0].strip() for line in done.stderr.splitlines()] == [
+    lines = [line.split(":")[0].strip() for line in done.stderr.splitlines()]
+    # On a slow machine, there are lines about what takes long.
+    assert [line for line in lines if line != "distributed-input"] == [
         *("train", "tf.data in process", "train", "1 worker", "tf.data in process")
     ]
     assert not list(tmp_path.glob("distributed-input-*/run-*"))  # what `local` started is gone
