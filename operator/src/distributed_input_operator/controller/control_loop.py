@@ -18,7 +18,7 @@ from distributed_input_operator.controller.startup.first_changes import FirstCha
 from distributed_input_operator.controller.startup.lanes import EarlierChanges
 from distributed_input_operator.controller.startup.slices import in_slices
 from distributed_input_operator.controller.work_queue import Lane, WorkQueue
-from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.api import ApiError, backoff
 from distributed_input_operator.kube.kinds import INPUT, POLICY, Kind
 from distributed_input_operator.kube.reflector import Mirror, reflect
 from distributed_input_operator.kube.store import POLICY_KEY, Json
@@ -35,7 +35,7 @@ GATHER_SECONDS = 0.5
 """Events about an input's children within this time lead to one reconciliation. While pods start,
 they come by the dozen."""
 _STOP_SECONDS = 5.0
-_MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.5, 60.0
+_MAX_BACKOFF_SECONDS = 60.0
 
 
 class ControlLoop:
@@ -198,7 +198,7 @@ class ControlLoop:
     def _on_failure(self, key: InputKey, error: Exception) -> None:
         metrics.RECONCILES.labels("failed").inc()
         count = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = _backoff(count)
+        delay = backoff(count, _MAX_BACKOFF_SECONDS)
         expected = isinstance(error, ApiError | TimeoutError)
         _log.warning(
             "%s/%s: failed, will retry in %.1f s: %s",
@@ -209,8 +209,3 @@ class ControlLoop:
         )
         lane = self._earlier.lane(key, self._context.store.input(key), Lane.EVENT)
         self._queue.add_after(key, delay * random.uniform(0.5, 1.0), lane)
-
-
-def _backoff(failures: int) -> float:
-    """Return the seconds to wait after a number of consecutive failures."""
-    return float(min(_MIN_BACKOFF_SECONDS * 2 ** min(failures - 1, 10), _MAX_BACKOFF_SECONDS))

@@ -134,9 +134,8 @@ async def _create_secret(
         return snapshot
     try:
         await context.tokens.create(snapshot.resource, secret, young=snapshot.young)
-    except (
-        ApiError
-    ) as error:  # For example a quota. The Secret may exist, so the others are applied.
+    except ApiError as error:
+        # For example a quota. The Secret may exist, so the others are applied.
         return replace(snapshot, missing=(*snapshot.missing, failure(error)))
     return snapshot
 

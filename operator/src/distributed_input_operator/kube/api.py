@@ -29,6 +29,7 @@ MAX_CONCURRENT = 64
 server busy without overloading it."""
 _PAGE = 250
 _TEXT_LENGTH = 1000
+_MIN_BACKOFF_SECONDS = 0.5
 """Maximum length of the text that is kept of a response without JSON."""
 _NOT_TYPED = "failed to create typed patch object"
 """Server-side apply's message about a field that is unknown, has another type, or occurs twice.
@@ -287,6 +288,11 @@ def _parse_response(method: str, path: str, status: int, data: bytes) -> Json:
     if status < 300:
         return answer
     raise _error(method, path, {"code": status, **answer})
+
+
+def backoff(failures: int, longest: float) -> float:
+    """Return the seconds to wait after a number of consecutive failures: 0.5, 1, 2 and so on."""
+    return float(min(_MIN_BACKOFF_SECONDS * 2 ** min(failures - 1, 10), longest))
 
 
 def _error(method: str, path: str, status: Json) -> ApiError:

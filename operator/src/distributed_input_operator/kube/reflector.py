@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 
 from distributed_input_operator.budget.claim import InputKey
-from distributed_input_operator.kube.api import Api, ApiError
+from distributed_input_operator.kube.api import Api, ApiError, backoff
 from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.kube.store import Json, Store
 
@@ -26,7 +26,7 @@ WATCH_SECONDS = 300
 """Duration of one watch. The API server ends it."""
 SILENT_SECONDS = 90.0
 """A watch without an event for so long is dead: the API server sends a bookmark every minute."""
-_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 30.0
+_MAX_PAUSE_SECONDS = 30.0
 _GONE = 410
 """The API server does not have the version of a watch, or of the next page, any more."""
 
@@ -51,23 +51,18 @@ class Mirror:
         """Begin a list. The pages of an earlier one, which has failed, do not count."""
         self._uids = set()
 
-    def add_page(self, page: Json) -> str:
-        """Store the objects of a page. After the last one, drop what the list lacks.
-
-        Returns:
-            The token of the next page. Empty: the list is complete.
-        """
+    def add_page(self, page: Json) -> None:
+        """Store the objects of a page. After the last one, drop what the list lacks."""
         for item in page.get("items") or ():  # It is null in an empty list.
             self._uids.add(item["metadata"]["uid"])
             self.put(item)
         meta = page["metadata"]
-        if not (token := str(meta.get("continue") or "")):
+        if not meta.get("continue"):
             version, uids = int(meta["resourceVersion"]), self._uids
             for key in self._store.replace(self.kind.kind, self.namespace, uids, version):
                 self._changed(key, self.kind, None)
             self.begin()
             self.listed.set()
-        return token
 
     def put(self, item: Json) -> None:
         """Store an object of a list or an event."""
@@ -136,5 +131,4 @@ def _apply(mirror: Mirror, event: Json) -> str:
 
 def _pause(failed: int) -> float:
     """Return the seconds to wait after a number of consecutive watches without an event."""
-    longest = min(_MIN_PAUSE_SECONDS * 2 ** min(failed - 1, 10), _MAX_PAUSE_SECONDS)
-    return longest * random.uniform(0.5, 1.0) if failed else 0.0
+    return backoff(failed, _MAX_PAUSE_SECONDS) * random.uniform(0.5, 1.0) if failed else 0.0

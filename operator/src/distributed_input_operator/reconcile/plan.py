@@ -272,12 +272,11 @@ def _deletion_costs(snapshot: Snapshot, desired: int) -> tuple[tuple[str, int], 
         return (pod.ready, streams.get(pod.ip, 0), _latest_first(pod.created), pod.name)
 
     first = sorted(pods, key=order)[: max(0, leaving)]
-    costs = {pod.name: 0 for pod in pods if pod.deletion_cost == _DELETE_FIRST}
+    chosen = {pod.name for pod in pods if pod.deletion_cost == _DELETE_FIRST}
+    stay = [pod.name for pod in pods if pod.name in chosen and pod not in first]
     # Kubernetes deletes pods that are not ready first: costs would only delay the smaller number.
-    costs |= {pod.name: pod.deletion_cost or 0 for pod in first}
-    costs |= {pod.name: _DELETE_FIRST for pod in first if pod.ready}
-    known = {pod.name: pod.deletion_cost for pod in pods}
-    return tuple((name, cost) for name, cost in costs.items() if (known[name] or 0) != cost)
+    leave = [pod.name for pod in first if pod.ready and pod.name not in chosen]
+    return *((name, 0) for name in stay), *((name, _DELETE_FIRST) for name in leave)
 
 
 def _latest_first(text: str) -> str:

@@ -76,7 +76,7 @@ def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(mon
 
 @pytest.mark.parametrize(("observed", "first"), [(2, True), (3, False)])
 def test_a_changed_input_that_failed_comes_before_others(monkeypatch, observed, first):
-    monkeypatch.setattr(control_loop, "_backoff", lambda _: 0.0)
+    monkeypatch.setattr(control_loop, "backoff", lambda *_: 0.0)
     api: Any = None
     context = ControllerContext(
         api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS

@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from distributed_input.api import names
 from distributed_input_operator.budget.claim import InputKey, namespace_of
 from distributed_input_operator.controller.work_queue import WorkQueue
-from distributed_input_operator.kube.api import Api, ApiError
+from distributed_input_operator.kube.api import Api, ApiError, backoff
 from distributed_input_operator.kube.kinds import INPUT, POLICY, Kind
 from distributed_input_operator.kube.store import Json
 
 _log = logging.getLogger(__name__)
 
-_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 8.0
-"""Time before a request that failed is repeated. It doubles with each failure."""
+_MAX_PAUSE_SECONDS = 8.0
+"""Maximum time before a request that failed is repeated."""
 _CONCURRENT = 16
 """Inputs whose children are listed at the same time, beside the list of all. One namespace has at
 most half of them."""
@@ -89,7 +89,7 @@ class FirstChanges:
         _log.info("%s/%s: changed, its children are not listed: %s", *key, errors[0])
         if all(one.retryable for one in errors):
             self._failures[key] += 1
-            self._queue.add_after(key, _pause(self._failures[key]))
+            self._queue.add_after(key, backoff(self._failures[key], _MAX_PAUSE_SECONDS))
 
     async def _list_kind(self, kind: Kind, key: InputKey) -> ApiError | None:
         """List the children of one kind. Return the error, if any."""
@@ -100,8 +100,3 @@ class FirstChanges:
         except ApiError as error:
             return error
         return None
-
-
-def _pause(failures: int) -> float:
-    """Return the seconds to wait after a number of consecutive failures."""
-    return float(min(_MIN_PAUSE_SECONDS * 2 ** min(failures - 1, 10), _MAX_PAUSE_SECONDS))

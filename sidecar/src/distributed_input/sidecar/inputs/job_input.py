@@ -110,7 +110,7 @@ class JobInput:
         Args:
             draft: fields that the trainer sets. `run` is empty unless it continues a run.
             dataset: a serialized GraphDataset, or b"".
-            report: tells the trainer what it waits for.
+            report: called with what the trainer waits for.
 
         Raises:
             DistributedInputError: the job is refused, or `timeout_seconds` have passed.

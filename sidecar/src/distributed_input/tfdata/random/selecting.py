@@ -35,31 +35,17 @@ def shards_by_split(
       names: `file_names` of all splits; empty: no source selects.
     """
     found = {_selecting(graph_def, num_splits, split) for split, graph_def in graphs.items()}
-    shards = found.pop() if len(found) == 1 and len(graphs) > 1 else ()
-    sources = _disjoint(names)
-    certain = (*shards, *sources) if any(sources) else shards
+    if len(found) > 1 or len(graphs) < 2:
+        return ()
+    certain = (*found.pop(), *_disjoint(names))
     return certain if any(certain) else ()
 
 
 def file_names(graph_def: GraphDef) -> FileNames:
     """Return the constant lists of strings from which a split's graph reads."""
-    lists = {
-        node.name: tensor.SerializeToString()
-        for node in graph_def.node
-        if node.op == "Const"
-        for tensor in [node.attr["value"].tensor]
-        if tensor.dtype == _STRING and tensor.tensor_shape.dim
-    }
-    strings = {
-        name: frozenset(np.ravel(tf.io.parse_tensor(value, tf.string).numpy()).tolist())
-        for name, value in lists.items()
-    }
+    nodes = node_defs.by_name(graph_def.node)
     return tuple(
-        tuple(
-            strings[name]
-            for name in map(node_defs.source_of, node_defs.data_inputs(source))
-            if name in strings
-        )
+        tuple(_strings(nodes[node_defs.source_of(name)]) for name in node_defs.data_inputs(source))
         for source in _sources(graph_def)
     )
 
@@ -105,6 +91,15 @@ def _sources(graph_def: GraphDef) -> list[NodeDef]:
         if node.name in datasets
         and not datasets & set(map(node_defs.source_of, node_defs.data_inputs(node)))
     ]
+
+
+def _strings(node: NodeDef) -> frozenset[bytes]:
+    """Return the elements of a constant list of strings; nothing for other nodes."""
+    tensor = node.attr["value"].tensor
+    if node.op != "Const" or tensor.dtype != _STRING or not tensor.tensor_shape.dim:
+        return frozenset()
+    value = tf.io.parse_tensor(tensor.SerializeToString(), tf.string).numpy()
+    return frozenset(np.ravel(value).tolist())
 
 
 def _disjoint(names: Sequence[FileNames]) -> Shards:

@@ -206,9 +206,8 @@ class _Search:
         self._add(name, own)
         for node in scope_nodes:
             for function in self._called(node):
-                if node.op in _MAPS or not (
-                    node_defs.is_dataset(node) and _returns_dataset(function)
-                ):
+                makes_rows = node_defs.is_dataset(node) and _returns_dataset(function)
+                if node.op in _MAPS or not makes_rows:
                     is_map = node.op in _MAPS and scope.keeps(node) and not self._reorders(function)
                     self._value_function(function, is_own=node.name in own or is_map)
         self._active.discard(name)

@@ -54,19 +54,18 @@ def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions
     if splits == 1:
         return SplitDefinitions([fingerprint(graph_of(0))], repeated=False)
     samples = {split: graph_of(split) for split in sorted({0, splits // 2, splits - 1})}
-    shards = selecting.shards_by_split(samples, splits)
     common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
+    found, names, repeated = list(common), [], False
     if len(common) == 1:
-        first, *others = map(fingerprint, samples.values())
-        repeated = all(other == first for other in others)
-        return SplitDefinitions(list(common), repeated, shards, selections.warning(samples, shards))
-    found, names = [], []
-    for split in range(splits):
-        graph = samples.get(split) or graph_of(split)
-        found.append(fingerprint(graph))
-        names.append(selecting.file_names(graph))
+        repeated = len(set(map(fingerprint, samples.values()))) == 1
+    else:
+        found = []
+        for split in range(splits):
+            graph = samples.get(split) or graph_of(split)
+            found.append(fingerprint(graph))
+            names.append(selecting.file_names(graph))
     shards = selecting.shards_by_split(samples, splits, names)
-    return SplitDefinitions(found, False, shards, selections.warning(samples, shards))
+    return SplitDefinitions(found, repeated, shards, selections.warning(samples, shards))
 
 
 def graph_of(job: types_pb2.Job, split: int, seed: int | None = None, epoch: int = 0) -> GraphDef:

@@ -335,6 +335,23 @@ def test_shuffles_whose_seeds_depend_on_the_split_need_no_warning() -> None:
         assert bool(selections.warning(graphs, ())) is not also
 
 
+def test_files_do_not_select_if_it_is_not_known_what_a_shard_selects() -> None:
+    files = names_of(range(ROWS))
+    graphs = [
+        serialize(Data.from_tensor_slices(files[i::SPLITS]).shard(SPLITS, 0)) for i in range(SPLITS)
+    ]
+    names = [selecting.file_names(graph) for graph in graphs]
+    ends = {i: graphs[i] for i in (0, SPLITS - 1)}
+    assert selecting.shards_by_split(ends, SPLITS, names) == ()
+
+
+def test_splits_with_other_numbers_of_sources_have_no_known_files() -> None:
+    one, two = (Data.from_tensor_slices([name]) for name in "ab")
+    graphs = {0: serialize(one), 1: serialize(Data.zip((two, rows())))}
+    names = [selecting.file_names(graph) for graph in graphs.values()]
+    assert selecting.shards_by_split(graphs, 2, names) == ()
+
+
 def test_the_numbers_of_one_split_may_be_a_constant() -> None:
     graphs = {i: serialize(rows().shard(SPLITS, 0)) for i in (0, SPLITS - 1)}
     assert selecting.shards_by_split({0: graphs[0]}, SPLITS) == ()

@@ -10,7 +10,7 @@ import pytest
 
 from distributed_input_operator.controller.startup import first_changes
 from distributed_input_operator.controller.startup.first_changes import FirstChanges
-from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.api import ApiError, backoff
 from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POD, POLICY
 
 KEY = ("team", "digits")
@@ -108,7 +108,7 @@ def test_a_change_while_the_children_are_listed_lists_them_once():
 
 
 def test_an_input_whose_children_cannot_be_listed_waits_for_the_list_of_all(monkeypatch):
-    monkeypatch.setattr(first_changes, "_pause", lambda _: 0.0)
+    monkeypatch.setattr(first_changes, "backoff", lambda *_: 0.0)
     ready: list[Any] = []
     api = FakeApi(fails=1)
 
@@ -123,7 +123,7 @@ def test_an_input_whose_children_cannot_be_listed_waits_for_the_list_of_all(monk
 
 @pytest.mark.parametrize("status", [0, 429, 500, 504])
 def test_a_list_that_fails_is_repeated(monkeypatch, status):
-    monkeypatch.setattr(first_changes, "_pause", lambda _: 0.0)
+    monkeypatch.setattr(first_changes, "backoff", lambda *_: 0.0)
     ready: list[Any] = []
 
     async def body(first: FirstChanges) -> None:
@@ -135,7 +135,7 @@ def test_a_list_that_fails_is_repeated(monkeypatch, status):
 
 
 def test_a_list_that_fails_delays_no_other_input(monkeypatch):
-    monkeypatch.setattr(first_changes, "_pause", lambda _: 3600.0)
+    monkeypatch.setattr(first_changes, "backoff", lambda *_: 3600.0)
     ready: list[Any] = []
     api = FakeApi(fails=80, status=500)
 
@@ -151,7 +151,8 @@ def test_a_list_that_fails_delays_no_other_input(monkeypatch):
 
 
 def test_the_pause_grows_to_8_s():
-    assert [first_changes._pause(count) for count in (1, 2, 3, 5, 99)] == [0.5, 1, 2, 8, 8]
+    longest = first_changes._MAX_PAUSE_SECONDS
+    assert [backoff(count, longest) for count in (1, 2, 3, 5, 99)] == [0.5, 1, 2, 8, 8]
 
 
 def test_the_next_change_lists_again_what_could_not_be_listed():
