@@ -145,7 +145,7 @@ def test_what_the_opening_of_a_job_waits_for_is_logged(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(session_module, "_SLOW_START_SECONDS", -1.0)
+    monkeypatch.setattr(session_module, "_SLOW_START_SECONDS", 0.0)  # no wait for a batch yet
     sidecar.waiting = "a description"
     opened(tmp_path).shutdown()
     (message,) = caplog.messages

@@ -296,6 +296,20 @@ def test_no_status_is_written_for_an_input_that_the_store_has_no_longer(created_
     assert api.written == []
 
 
+def test_an_input_that_is_deleted_while_its_status_is_written_stays_deleted():
+    class Slow(Versioned):
+        async def apply(self, manifest: dict[str, Any], subresource: str) -> dict[str, Any]:
+            answer = await super().apply(manifest, subresource)
+            store.drop({"kind": "DistributedInput", "metadata": self.meta})
+            return answer
+
+    store, api = Store(), Slow("u-1", "7")
+    store.put({"kind": "DistributedInput", "metadata": api.meta})
+    server: Any = api
+    assert asyncio.run(write_status(server, store, "team", "digits", {"a": 1}, uid="u-1"))
+    assert (api.written, store.input(("team", "digits"))) == ([{"a": 1}], None)
+
+
 def test_a_deployment_that_keeps_its_template_gets_only_its_replicas():
     class Scaled:
         def __init__(self) -> None:

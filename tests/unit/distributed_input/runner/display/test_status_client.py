@@ -10,6 +10,7 @@ import pytest
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.api.stalls import KILLED
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runtime import serving, stubs
@@ -23,6 +24,10 @@ RESPONSE = dispatcher_pb2.StatusResponse(
             rows=9,
             busy_seconds=2.5,
             failure=types_pb2.DatasetFailure(dataset="data:rows", message="no file"),
+            stalled=[
+                types_pb2.StalledSplit(dataset="data:rows", crash=KILLED),  # maybe by chance
+                types_pb2.StalledSplit(dataset="data:rows", step="describing", seconds=12),
+            ],
         ),
         dispatcher_pb2.WorkerInfo(worker_id="x", address="h:2"),
     ],
@@ -87,7 +92,13 @@ def test_a_response_becomes_values(address: str, token_file: str) -> None:
             ),
         ),
         workers=(
-            WorkerSample("w", "h:1", rows=9, busy=2.5, failure="dataset data:rows: no file"),
+            WorkerSample(
+                *("w", "h:1"),
+                rows=9,
+                busy=2.5,
+                stalled=("describing dataset data:rows has taken 12 s",),
+                failure="dataset data:rows: no file",
+            ),
             WorkerSample("x", "h:2"),
         ),
         jobs=("train", "other"),

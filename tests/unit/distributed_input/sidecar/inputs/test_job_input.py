@@ -3,8 +3,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
+import grpc
 import pytest
 
 from distributed_input.api.config import DatasetConfig, DeliveryConfig, InputConfig
@@ -12,6 +14,7 @@ from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.runtime.credentials import Credentials
+from distributed_input.sidecar.inputs import job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
 from tests.unit.distributed_input.dispatcher.builders import without_run
 from tests.unit.distributed_input.sidecar.system import NUMBERS, System, eventually, running
@@ -150,3 +153,24 @@ def test_a_dataset_that_no_worker_describes_times_out(tmp_path: Path) -> None:
     assert not own.streams.waiting
     own.link.start()
     own.close()
+
+
+def test_the_description_for_a_trainer_that_is_gone_is_cancelled() -> None:
+    class Call:
+        cancelled = False
+
+        def result(self, timeout: float) -> Any:
+            assert timeout == job_input._REPORT_SECONDS
+            raise grpc.FutureTimeoutError
+
+        def cancel(self) -> None:
+            self.cancelled = True
+
+    def report(_: str) -> None:
+        raise BrokenPipeError
+
+    call, reader = Call(), Mock()
+    reader.link.pool.slow_description.return_value = "describing takes long"
+    with pytest.raises(BrokenPipeError):
+        JobInput._described(reader, cast(Any, call), "data:rows", report)
+    assert call.cancelled

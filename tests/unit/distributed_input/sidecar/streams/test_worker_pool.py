@@ -463,6 +463,9 @@ def test_a_description_that_takes_long_is_named(pool: WorkerPool) -> None:
         "describing dataset data:rows has taken 12 s, in f (data.py:3)"
     )
     assert pool.slow_description("other:rows") == ""
+    crashed = StalledSplit(dataset="other:rows", step=STEPS[1], crash="Aborted")
+    pool.update([WorkerInfo(worker_id="a", address="127.0.0.1:9", stalled=[crashed])])
+    assert pool.slow_description("other:rows") == "", "it does not run"
     assert pool.stalled("a", DATA, 0, 0) == "", "it is no split"
 
 
