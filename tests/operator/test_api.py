@@ -15,12 +15,12 @@ from testing.operator.cluster import Cluster
 
 
 def test_a_list_of_nothing_is_empty(cluster: Cluster, control_plane: Any) -> None:
-    """The API server returns null instead of an empty list of metadata."""
+    """The API server returns null instead of an empty list."""
 
     async def listed() -> list[Any]:
         await config.load_kube_config(str(control_plane.kubeconfig))
         async with ApiClient() as client:
             empty = f"none-{uuid.uuid4().hex[:8]}"
-            return [meta async for meta in Api(client).metadata(INPUT, empty)]
+            return [one async for one in Api(client).objects(INPUT, empty)]
 
     assert asyncio.run(listed()) == []

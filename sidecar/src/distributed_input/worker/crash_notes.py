@@ -183,13 +183,23 @@ def _running(folder: Path) -> list[_Record]:
 def _crashes(text: str, running: Sequence[_Record]) -> list[types_pb2.StalledSplit]:
     fatal = _FATAL.search(text)
     if fatal is None:
-        return [_crash(KILLED, "", len(running), one) for one in running]
+        splits = _one_per_split(running)
+        return [_crash(KILLED, "", len(splits), one) for one in splits]
     _log.error("a worker crashed", traceback=text.strip())
     current = _CURRENT.search(text)  # None: a thread without Python code crashed
     ident, stack = (int(current[1], 16), current[2]) if current else (0, "")
     # Without a match, a thread of TensorFlow crashed, for one of the splits.
-    guilty = [one for one in running if one.thread == ident] or running
+    guilty = _one_per_split([one for one in running if one.thread == ident] or running)
     return [_crash(fatal[1], _place(stack), len(guilty), one) for one in guilty]
+
+
+def _one_per_split(running: Sequence[_Record]) -> Sequence[_Record]:
+    """Return the newest record of each split, as a split counts once for each process.
+
+    A split has two while the stream of a consumer that has gone still computes it.
+    """
+    newest = sorted(running, key=lambda one: one.began)
+    return [*{(one.run, one.dataset, one.epoch, one.split): one for one in newest}.values()]
 
 
 def _crash(fatal: str, place: str, count: int, one: _Record) -> types_pb2.StalledSplit:

@@ -76,6 +76,16 @@ def test_a_process_that_was_killed_leaves_what_it_computed(tmp_path: Path) -> No
     assert not crash_notes.is_needed(parent / "one")
 
 
+@pytest.mark.parametrize("number", [9, 11])
+def test_a_split_that_is_computed_twice_counts_once(tmp_path: Path, number: int) -> None:
+    """The stream of a consumer that has gone may still compute it."""
+    parent = tmp_path / "workers"
+    parent.mkdir()
+    assert crash(parent / "one", number, split=9, row=8) == -number
+    (found,) = crash_notes.collect(parent, "dispatcher:1")
+    assert (found.split, found.row) == (9, 8), "the newest"
+
+
 def test_a_process_that_is_killed_after_it_was_asked_to_end_leaves_no_report(
     tmp_path: Path,
 ) -> None:
@@ -99,9 +109,11 @@ def test_notes_of_live_and_of_old_processes_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
-    record = crash_notes._RECORD.pack(5, 6, 1, 0.0, 0, 4, b"data:rows", b"d.1")
+    record = b"".join(
+        crash_notes._RECORD.pack(5, 6, 1, 0.0, 0, split, b"data:rows", b"d.1") for split in (3, 4)
+    )
     with locked_folders.locked(tmp_path / "one") as folder:
-        for name, content in (("run", b"a"), ("crash", text.encode()), ("computing", 2 * record)):
+        for name, content in (("run", b"a"), ("crash", text.encode()), ("computing", record)):
             (folder / name).write_bytes(content)
         assert not crash_notes.collect(tmp_path, "a"), "its process is alive"
         monkeypatch.setattr(locked_folders, "is_stale", lambda _: True)
