@@ -209,6 +209,7 @@ def _write(servers: Servers, seed: int, case: Case, kind: str, options: Options)
             return False
 
     small = shrink(case, fails, options.shrink_seconds)
+    options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"same_meaning_{seed}_{re.sub('[^a-z]+', '_', kind)}.py"
     path.write_text(runnable(small, kind))
     print(f"  smaller: {small.to_json()}\n  {small.text}\n  python {path}", flush=True)

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 
 from kubernetes.aio.client import ApiClient
@@ -131,8 +132,7 @@ def _hours(text: str) -> float:
 async def _run(args: argparse.Namespace) -> int:
     await process.load_credentials()
     stopping = process.stop_event()
-    # The Lease has its own connections, so that nothing delays it while all others are in use.
-    async with ApiClient() as client, ApiClient() as lease_client:
+    async with ApiClient() as client:
         renewals = []
         if args.webhook_host:
             renewals.append(asyncio.create_task(_renew_certificate(Api(client), args)))
@@ -145,17 +145,14 @@ async def _run(args: argparse.Namespace) -> int:
         page = await health.serve(host, int(port), failure, lambda: True)
         name = names.operator(args.operator_class)
         lock_namespace = args.lease_namespace or process.own_namespace()
-        lock = leader.LeaseLock(Api(lease_client), name, lock_namespace, _identity())
-        loop_api = Api(client, manager=name)
-        working = asyncio.create_task(
-            leader.run_as_leader(lock, lambda: _work(args, loop_api, lock))
-        )
+        connect = partial(leader.connect, name, lock_namespace, _identity())
+        work = partial(_work, args, Api(client, manager=name))
+        working = asyncio.create_task(leader.run_as_leader(connect, work))
         waiting = asyncio.create_task(stopping.wait())
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
         for task in (waiting, working, *renewals):
             task.cancel()
         await asyncio.wait({working}, timeout=_STOP_SECONDS)
-        await lock.release()
     await page.cleanup()
     if working.done() and not working.cancelled() and (error := working.exception()):
         raise error

@@ -21,10 +21,11 @@ from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.startup.slices import in_slices
 from distributed_input_operator.kube.apply import write_status
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import REPLICA_SET
 from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.objects.pod_state import parse_pod
-from distributed_input_operator.objects.snapshot import Pod
+from distributed_input_operator.objects.snapshot import Key, Pod
 from distributed_input_operator.reconcile import claims
 from distributed_input_operator.reconcile.policy_status import policy_status
 
@@ -132,7 +133,8 @@ async def _settling_seconds(context: ControllerContext, key: InputKey, now: floa
             now - first,
         )
         return 0.0
-    running = any(not one.terminating for one in claims.worker_pods(_pods(context, key)))
+    pods = claims.worker_pods(_pods(context, context.store.children(key)))
+    running = any(not one.terminating for one in pods)
     if running or await _has_replica_set(context, key):
         quiet_since = now
     context.settling[key] = first, quiet_since
@@ -162,14 +164,13 @@ def _existing_request(
     workers = children.get(("Deployment", names.worker(key[1])), {})
     dispatcher = children.get(("Deployment", names.dispatcher(key[1])), {})
     others = context.ledger.policy.resource_names
-    pods = _pods(context, key)
+    pods = _pods(context, children)
     return claims.existing_request(workers, pods, key, labels, dispatcher, others, of)
 
 
-def _pods(context: ControllerContext, key: InputKey) -> list[Pod]:
+def _pods(context: ControllerContext, children: Mapping[Key, Json]) -> list[Pod]:
     others = context.ledger.policy.resource_names
-    found = context.store.children(key).items()
-    return [parse_pod(obj, others) for (kind, _), obj in found if kind == "Pod"]
+    return [parse_pod(obj, others) for (kind, _), obj in children.items() if kind == "Pod"]
 
 
 async def reallocate_forever(

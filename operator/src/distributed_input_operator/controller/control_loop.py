@@ -19,9 +19,10 @@ from distributed_input_operator.controller.startup.lanes import EarlierChanges
 from distributed_input_operator.controller.startup.slices import in_slices
 from distributed_input_operator.controller.work_queue import Lane, WorkQueue
 from distributed_input_operator.kube.api import ApiError, backoff
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import INPUT, POLICY, Kind
 from distributed_input_operator.kube.reflector import Mirror, reflect
-from distributed_input_operator.kube.store import POLICY_KEY, Json
+from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.kube.watch import watch
 
 _log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class ControlLoop:
         self._namespaces = tuple(namespaces)
         self._may_write = may_write
         self._queue: WorkQueue[InputKey] = WorkQueue(namespace_of, WORKERS)
+        self._turn = asyncio.Lock()
         self._failures: dict[InputKey, int] = {}
         self._first: FirstChanges | None = None
         """Changes while the children are listed. None: there are budgets."""
@@ -89,17 +91,17 @@ class ControlLoop:
             task.result()
 
     async def _run(self, own: Sequence[Mirror]) -> None:
-        """Wait until the custom kinds are listed, then list and watch all others, and work."""
+        """List and watch the other kinds, and work."""
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
                 group.create_task(self._work_forever())
+            children = [one for one in self._mirrors if one not in own]
+            for mirror in children:
+                group.create_task(reflect(self._context.api, mirror))
             for mirror in own:
                 await mirror.listed.wait()
             self._start_first_changes()
             first = group.create_task(self._first.run()) if self._first else None
-            children = [one for one in self._mirrors if one not in own]
-            for mirror in children:
-                group.create_task(reflect(self._context.api, mirror))
             for mirror in children:
                 await mirror.listed.wait()
             if first:
@@ -167,6 +169,10 @@ class ControlLoop:
             finally:
                 self._queue.done(key)
                 self._start_rollouts(key, failed=not succeeded)
+            # Most inputs need no request, so nothing else would run until all are reconciled. Only
+            # one worker at a time returns to the queue in each round of the event loop.
+            async with self._turn:
+                await asyncio.sleep(0)
 
     def _start_rollouts(self, key: InputKey, *, failed: bool) -> None:
         """Reconcile the inputs that may get the operator's template after this reconciliation."""

@@ -8,21 +8,26 @@ unreachable.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
-from kubernetes.aio.client import ApiException
+from kubernetes.aio.client import ApiClient, ApiException
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 
-from distributed_input_operator.kube.api import Api, ApiError, Json
+from distributed_input_operator.kube.api import Api, ApiError
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import LEASE
 
 _log = logging.getLogger(__name__)
@@ -31,8 +36,8 @@ LEASE_SECONDS = 15
 RENEW_SECONDS = 10
 RETRY_SECONDS = 2
 _CALL_SECONDS = 3.0
-_END_SECONDS = 3.0
-"""Time for which a leader waits for its work, which was cancelled."""
+_END_SECONDS = 2.0
+"""Time for which a leader waits for its work, which was cancelled, and then for the lease."""
 
 
 class LeaseLock(BaseLock):
@@ -120,56 +125,92 @@ class LeaseLock(BaseLock):
             raise ApiError(0, "Unreachable", f"{method} {path}: no response in time") from None
 
 
-async def run_as_leader(lock: LeaseLock, work: Callable[[], Awaitable[None]]) -> None:
+@contextlib.asynccontextmanager
+async def connect(name: str, namespace: str, identity: str) -> AsyncIterator[LeaseLock]:
+    """Yield the lock of a Lease, with connections of this event loop."""
+    async with ApiClient() as client:
+        yield LeaseLock(Api(client), name, namespace, identity)
+
+
+async def run_as_leader(
+    connect: Callable[[], AbstractAsyncContextManager[LeaseLock]],
+    work: Callable[[LeaseLock], Coroutine[Any, Any, None]],
+) -> None:
     """Wait until this replica leads, then run `work` to its end. Raises what `work` raises.
 
-    If something cancels `work`, this is its end, too.
+    The election has a thread of its own, so that no work delays a renewal. It gives the lease back
+    when the work has ended. If the lease is lost, the process ends at once: another replica may
+    write already.
 
-    If the lease is lost, the process ends at once: another replica may write already.
+    Args:
+        connect: returns the lock, with connections of the event loop that enters it.
+        work: gets the lock. If something cancels it, this is its end, too.
     """
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    leading: set[asyncio.Task[Any]] = set()
+    leads: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    election = _Election(connect, leads)
+    running: asyncio.Future[Any] = asyncio.create_task(
+        asyncio.to_thread(asyncio.run, election.run())
+    )
+    working: asyncio.Task[None] | None = None
+    try:
+        await asyncio.wait({running, leads}, return_when=asyncio.FIRST_COMPLETED)
+        if leads.done():
+            working = asyncio.create_task(work(leads.result()))
+            await asyncio.wait({running, working}, return_when=asyncio.FIRST_COMPLETED)
+        await (running if running.done() or working is None else working)
+    finally:
+        if working:  # It would otherwise see that the lease is given back, and end the process.
+            working.cancel()
+            await asyncio.wait({working}, timeout=_END_SECONDS)
+        election.end()
+        await asyncio.wait({running}, timeout=_END_SECONDS)
 
-    async def started() -> None:
-        if task := asyncio.current_task():
-            leading.add(task)
-        try:
-            await work()
-        except asyncio.CancelledError:
-            # For example by kopf: after SIGTERM, it cancels what still runs, such as requests that
-            # wait for their turn. Without an end, this process would keep the Lease forever.
-            ended.cancel()
-            raise
-        except Exception as error:  # noqa: BLE001 - it is raised below
-            ended.set_exception(error)
-        else:
-            ended.set_result(None)
 
-    async def stopped() -> None:
-        if not ended.done():
+class _Election:
+    """The election, and the end of the lease. Everything but `end` belongs to its event loop."""
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[LeaseLock]],
+        leads: asyncio.Future[LeaseLock],
+    ) -> None:
+        self._connect = connect
+        self._leads = leads
+        """Gets the lock when this replica leads. It belongs to the loop of the work."""
+        self._ending = threading.Event()
+        self._wake: Callable[[], object] = lambda: None
+
+    async def run(self) -> None:
+        ended = asyncio.Event()
+        self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
+        async with self._connect() as lock:
+            started = partial(self._started, lock)
+            times = LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS
+            election = LeaderElection(Config(lock, *times, started, self._stopped))
+            tasks = [asyncio.create_task(one) for one in (election.run(), ended.wait())]
+            if not self._ending.is_set():
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            if isinstance(found[0], Exception):
+                raise found[0]
+            await lock.release()
+
+    def end(self) -> None:
+        """Give the lease back. Thread-safe."""
+        self._ending.set()
+        with contextlib.suppress(RuntimeError):  # It has ended.
+            self._wake()
+
+    async def _started(self, lock: LeaseLock) -> None:
+        self._leads.get_loop().call_soon_threadsafe(self._set_leads, lock)
+
+    def _set_leads(self, lock: LeaseLock) -> None:
+        if not self._leads.done():
+            self._leads.set_result(lock)
+
+    async def _stopped(self) -> None:
+        if not self._ending.is_set():
             _log.critical("lost the lease: exiting, because another replica may lead")
             os._exit(1)
-
-    election = LeaderElection(
-        Config(lock, LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS, started, stopped)
-    )
-    running = asyncio.create_task(election.run())
-    try:
-        await asyncio.wait({running, ended}, return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()
-        await ended
-    finally:
-        running.cancel()
-        await _end(leading)
-
-
-async def _end(work: set[asyncio.Task[Any]]) -> None:
-    """Cancel the work, which the election leaves running, and wait for its end.
-
-    It would otherwise see that the caller gives the Lease back, and end the process.
-    """
-    for task in work:
-        task.cancel()
-    if work:
-        await asyncio.wait(work, timeout=_END_SECONDS)

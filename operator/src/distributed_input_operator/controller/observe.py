@@ -29,8 +29,9 @@ from distributed_input_operator.controller.dispatcher_access import (
     operator_access,
 )
 from distributed_input_operator.controller.tokens import secret_of
-from distributed_input_operator.kube.api import Api, ApiError, Json
+from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.apply import failure
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import CONFIG_MAP
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest

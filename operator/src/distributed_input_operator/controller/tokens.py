@@ -24,7 +24,8 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.certificates.authority import InputAuthority
 from distributed_input_operator.certificates.renewal import MOUNTED_ROLES
-from distributed_input_operator.kube.api import Api, ApiError, Json
+from distributed_input_operator.kube.api import Api, ApiError
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.objects.shared import key_secret, token_secret

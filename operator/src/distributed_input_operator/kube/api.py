@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -19,9 +18,8 @@ from kubernetes.aio.client import ApiClient, ApiException
 from distributed_input.api import names
 from distributed_input_operator import metrics
 from distributed_input_operator.kube.fair_order import FairLimit
+from distributed_input_operator.kube.json_text import Json, decode, decode_list
 from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, Kind
-
-Json = dict[str, Any]
 
 TIMEOUT_SECONDS = 15.0
 MAX_CONCURRENT = 64
@@ -140,7 +138,8 @@ class Api:
         if selector or kind.selector:
             query["labelSelector"] = selector or kind.selector
         while True:
-            page = await self.request("GET", kind.path(namespace), query=query)
+            path = kind.path(namespace)
+            page = await self.request("GET", path, query=query, parse=decode_list)
             yield page
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
@@ -178,7 +177,7 @@ class Api:
                     data: bytes = await response.read()  # type: ignore[no-untyped-call]
                     _parse_response("watch", path, int(response.status), data)
                 async for line in response.response.content:
-                    event = json.loads(line)
+                    event = decode(line)
                     if event["type"] == "ERROR":
                         raise _error("watch", path, event["object"])
                     yield event
@@ -250,6 +249,7 @@ class Api:
         body: Any = None,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        parse: Callable[[bytes], Json] = decode,
     ) -> Json:
         """Send one request. Return the JSON of the response. Raises ApiError."""
         all_headers = {
@@ -272,7 +272,7 @@ class Api:
         except (aiohttp.ClientError, ApiException, OSError, TimeoutError) as error:
             message = f"{method} {path}: no response: {str(error) or type(error).__name__}"
             raise ApiError(0, "Unreachable", message) from error
-        return _parse_response(method, path, int(response.status), data)
+        return _parse_response(method, path, int(response.status), data, parse)
 
 
 def _namespace(path: str) -> str:
@@ -280,9 +280,11 @@ def _namespace(path: str) -> str:
     return path.partition("/namespaces/")[2].partition("/")[0]
 
 
-def _parse_response(method: str, path: str, status: int, data: bytes) -> Json:
+def _parse_response(
+    method: str, path: str, status: int, data: bytes, parse: Callable[[bytes], Json] = decode
+) -> Json:
     try:
-        answer: Json = json.loads(data)
+        answer = parse(data)
     except ValueError:
         answer = {"message": data[:_TEXT_LENGTH].decode(errors="replace")}
     if status < 300:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input_operator.budget.claim import InputKey
-from distributed_input_operator.kube.api import Api, Json
+from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import INPUT
 from distributed_input_operator.kube.store import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from distributed_input_operator.kube.api import Json
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import Kind
 
 SECONDS = 1.0

@@ -9,20 +9,20 @@ so the first one is the dictionary that compresses the others.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Container
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import KIND
 from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME
 from distributed_input_operator.budget.claim import InputKey
+from distributed_input_operator.kube import json_text
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.shared_text import shared
 from distributed_input_operator.objects.snapshot import Key
 
-Json = dict[str, Any]
 POLICY_KEY: InputKey = ("", POLICY_NAME)
 """The key of the cluster's policy, among those of inputs."""
 
@@ -194,15 +194,14 @@ class Store:
         return [key for key in self._objects if key != POLICY_KEY]
 
     def _packed(self, obj: Json) -> bytes:
-        content = json.dumps(_kept(obj), separators=(",", ":")).encode()
+        content = json_text.encode(_kept(obj))
         dictionary = self._dictionaries.setdefault(obj["kind"], content[-_DICTIONARY:])
         packer = zlib.compressobj(_LEVEL, zdict=dictionary)
         return packer.compress(content) + packer.flush()
 
     def _unpacked(self, kind: str, known: _Packed) -> Json:
-        content = zlib.decompressobj(zdict=self._dictionaries[kind]).decompress(known.content)
-        obj: Json = json.loads(content)
-        return obj
+        unpacker = zlib.decompressobj(zdict=self._dictionaries[kind])
+        return json_text.decode(unpacker.decompress(known.content))
 
 
 def _version(obj: Json) -> int:

@@ -17,6 +17,7 @@ import kopf
 from yarl import URL
 
 from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.json_text import decode_list
 from distributed_input_operator.kube.reflector import SILENT_SECONDS, WATCH_SECONDS, Mirror
 
 _PAGE = 250
@@ -62,7 +63,7 @@ class _ListPages:
         if response.status == 200:
             if "continue" not in request.url.query:
                 mirror.begin()
-            mirror.add_page(await response.json())
+            mirror.add_page(decode_list(await response.read()))
         return response
 
 

@@ -21,7 +21,8 @@ def contains(live: Any, desired: Any, field: str = "", parent: str = "") -> bool
         field: name of the field that has the value, or the list with the value.
         parent: name of the field that has the object with `field`.
     """
-    if _is_empty(desired) and _is_empty(live):
+    # Most parts have no field of others, and this compares them at once.
+    if live == desired or (_is_empty(desired) and _is_empty(live)):
         return True
     if isinstance(desired, dict):
         return isinstance(live, dict) and all(
@@ -29,7 +30,7 @@ def contains(live: Any, desired: Any, field: str = "", parent: str = "") -> bool
         )
     if isinstance(desired, list):
         return isinstance(live, list) and _list_contains(live, desired, field, parent)
-    return live == desired or _same_quantity(live, desired)
+    return _same_quantity(live, desired)
 
 
 def _list_contains(live: list[Any], desired: list[Any], field: str, parent: str) -> bool:

@@ -29,7 +29,8 @@ from distributed_input_operator.injection.trainer_pod import (
     controller,
     requested_inputs,
 )
-from distributed_input_operator.kube.api import Api, ApiError, Json
+from distributed_input_operator.kube.api import Api, ApiError
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import INPUT, Kind
 from distributed_input_operator.kube.read_cache import ReadCache
 from distributed_input_operator.objects.snapshot import Settings

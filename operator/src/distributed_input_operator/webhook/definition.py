@@ -11,7 +11,8 @@ import hmac
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input_operator.kube.api import Api, ApiError, Json
+from distributed_input_operator.kube.api import Api, ApiError
+from distributed_input_operator.kube.json_text import Json
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _POINTER = "/spec/conversion/webhook/clientConfig"

@@ -32,7 +32,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from distributed_input.api import names
-from distributed_input_operator.kube.api import Api, ApiError, Json
+from distributed_input_operator.kube.api import Api, ApiError
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import SECRET
 from distributed_input_operator.webhook import certificates, definition
 from distributed_input_operator.webhook.certificates import Certificate

@@ -74,6 +74,38 @@ def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(mon
     assert context.rollouts.state(LAST) is RolloutState.ROLLING
 
 
+def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
+    """A leader that renews its lease too late ends."""
+    api: Any = None
+    context = ControllerContext(
+        api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
+    )
+    loop = ControlLoop(context, (), (), lambda: True)
+    inputs, rounds = 200, 0
+
+    async def reconcile(_: ControllerContext, key: InputKey) -> None:
+        """Need no request, like an input that is applied."""
+        context.rollouts.request(key, RolloutState.SETTLED)
+
+    monkeypatch.setattr(control_loop, "reconcile", reconcile)
+
+    async def scenario() -> None:
+        nonlocal rounds
+        workers = [asyncio.create_task(loop._work_forever()) for _ in range(control_loop.WORKERS)]
+        await asyncio.sleep(0)  # All of them wait for a key.
+        for number in range(inputs):
+            loop._queue.add((f"team-{number}", "a"), Lane.START)
+        while loop._queue._queued or loop._queue._working:
+            rounds += 1
+            await asyncio.sleep(0)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.wait(workers)
+
+    asyncio.run(scenario())
+    assert rounds > inputs / 2
+
+
 @pytest.mark.parametrize(("observed", "first"), [(2, True), (3, False)])
 def test_a_changed_input_that_failed_comes_before_others(monkeypatch, observed, first):
     monkeypatch.setattr(control_loop, "backoff", lambda *_: 0.0)

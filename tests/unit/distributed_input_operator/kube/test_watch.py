@@ -11,9 +11,10 @@ from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
 from distributed_input_operator.kube.api import Api
+from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import INPUT, NAMESPACE, POLICY
 from distributed_input_operator.kube.reflector import Mirror
-from distributed_input_operator.kube.store import Json, Store
+from distributed_input_operator.kube.store import Store
 from distributed_input_operator.kube.watch import watch
 
 ROOT = "/clusters/one"

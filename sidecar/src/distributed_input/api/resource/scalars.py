@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import re
 from decimal import ROUND_CEILING, Decimal
@@ -111,6 +112,7 @@ def quantity_bytes(value: str) -> int:
     return int(quantity(value).to_integral_value(ROUND_CEILING))
 
 
+@functools.lru_cache(maxsize=1024)  # All inputs have the same few.
 def quantity(value: str) -> Decimal:
     """Return the value of a Kubernetes quantity of any resource: "500m" is 0.5.
 

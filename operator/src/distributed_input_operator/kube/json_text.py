@@ -1,0 +1,51 @@
+"""JSON of the API server. Reading long lists is most of an operator's start, so this is msgspec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Json = dict[str, Any]
+_Parts = dict[str, msgspec.Raw]
+
+_OBJECTS = msgspec.json.Decoder(list[_Parts] | None)
+_PARTS = msgspec.json.Decoder(_Parts)
+_ANY = msgspec.json.Decoder()
+
+encode = msgspec.json.encode
+"""Return a value as JSON."""
+
+
+def decode(data: bytes) -> Json:
+    """Return an object. Raises ValueError: it is no JSON."""
+    try:
+        obj: Json = _ANY.decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    return obj
+
+
+def decode_list(data: bytes) -> Json:
+    """Return a list whose "items" can be iterated once. Raises ValueError: it is no JSON.
+
+    Objects lack their `managedFields`: these are half of the text of objects that were applied on
+    the server side, and nobody reads them. Each object is built when it is its turn, because many
+    at once would keep the garbage collector busy. Other responses, such as errors, have no items.
+    """
+    try:
+        page = _PARTS.decode(data)
+        items = _OBJECTS.decode(page.pop("items", b"null")) or []
+        return {**_decoded(page), "items": map(_without_managed_fields, items)}
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _without_managed_fields(parts: _Parts) -> Json:
+    meta = _PARTS.decode(parts.pop("metadata"))
+    meta.pop("managedFields", None)
+    return {**_decoded(parts), "metadata": _decoded(meta)}
+
+
+def _decoded(parts: _Parts) -> Json:
+    return {key: _ANY.decode(value) for key, value in parts.items()}
