@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from distributed_input.api.proto import types_pb2
 from testing.same_meaning import cases, product
 from testing.same_meaning.cases import Case
 from testing.same_meaning.judgement import compare, refusals
 from testing.same_meaning.judgement.evidence import Difference
+from testing.same_meaning.pipelines import grammar
 from testing.same_meaning.reference import DoesNotFit, Reference, Run
 from testing.same_meaning.servers import Servers
 
@@ -54,6 +56,9 @@ def check(servers: Servers, case: Case, reference: Reference | None = None) -> R
         reason = refusals.reason_of(seen.refused)
         name = reason.name if reason else f"{type(seen.refused).__name__}: {seen.refused}"
         return Result("refused", name, (), (bad,) if bad else ())
+    kept = grammar.keeping_remainder(case.pipeline)
+    if kept is not None and seen.job.remainder == types_pb2.DROP:
+        reference = Reference(replace(case, pipeline=kept))
     found = compare.differences(case, seen, reference)
     policy = seen.job.shard_policy
     outcome = {"FILE": "by file", "DATA": "dealt", "OFF": "off"}.get(policy, "by function")

@@ -14,6 +14,7 @@ from testing.same_meaning.pipelines import grammar
 from testing.same_meaning.product import RESTORES, Epoch, Seen, Step
 from testing.same_meaning.reference import Reference, Run, is_random
 
+_PADDED = ("padded_batch", "replica_padded")
 _PADDING = ("padded_batch", "bucket", "replica_padded")
 
 
@@ -37,6 +38,7 @@ class Evidence:
         runs: of each split; of a plain dataset, the only one.
         again: the same with other random numbers; None if the pipeline draws none.
         by_rows: steps have rows; else, whole elements.
+        batched: elements are batches of rows, also if the product takes padded ones apart.
         error: of TensorFlow; "" for none.
         endless: the dataset never ends.
         python: name of the Python source; "" for a dataset.
@@ -51,6 +53,8 @@ class Evidence:
         self.names = grammar.names_of(case.pipeline)
         self.plain = case.api == PLAIN
         self.by_rows = bool(self.job.global_batch_size)
+        padded = grammar.last_batch(case.pipeline) in _PADDED and not self.says_whole
+        self.batched = self.job.batched or padded
         self.share = self.job.global_batch_size // case.trainers
         self.error = next((run.error for run in self.runs if run.error), "")
         self.endless = any(run.endless for run in self.runs)
@@ -59,10 +63,15 @@ class Evidence:
         self.copies = case.trainers if self.job.shard_policy == "OFF" else 1
         self.pads = self.by_rows and any(name in _PADDING for name in self.names)
 
+    @property
+    def says_whole(self) -> bool:
+        """Whether a warning says that elements are not taken as batches, which is the safe way."""
+        return any("follows the batch" in warning for warning in self.job.warnings)
+
     def expected(self, runs: Iterable[Run]) -> list[str]:
         """Return the rows of an epoch. Raises ValueError if the elements are no batches."""
         elements = [element for run in runs for element in run.elements]
-        if self.by_rows and self.job.batched:
+        if self.by_rows and self.batched:
             rows = [row for element in elements for row in values.rows_of(element)]
         else:
             rows = [values.whole(element) for element in elements]
@@ -98,8 +107,8 @@ class Evidence:
         if not self.plain:
             return [self.expected([run]) for run in runs]
         ops = self.case.pipeline["ops"]
-        deals_rows = bool(ops) and ops[-1][0] == "batch" and not ops[-1][2] and self.job.batched
-        if self.job.shard_policy != "DATA" or not (deals_rows or not self.job.batched):
+        deals_rows = bool(ops) and ops[-1][0] == "batch" and not ops[-1][2] and self.batched
+        if self.job.shard_policy != "DATA" or not (deals_rows or not self.batched):
             return None
         if not deals_rows and any(op[0] in grammar.BATCHES for op in ops):
             return None

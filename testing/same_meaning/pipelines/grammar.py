@@ -80,17 +80,38 @@ def may_be_empty(pipeline: Pipeline) -> bool:
     return bool(ranges) or any(not any(one) for one in lengths)
 
 
+def last_batch(pipeline: Pipeline) -> str:
+    """Return the op whose batches the elements certainly are; "" if there is none."""
+    for name, *_ in reversed(pipeline["ops"]):
+        if name in BATCHES:
+            return str(name)
+        if name not in ROW_KEEPING:
+            return ""
+    return ""
+
+
+def keeping_remainder(pipeline: Pipeline) -> Pipeline | None:
+    """Return the pipeline without `drop_remainder` of its last batches; None if it has none.
+
+    The product replaces it by the job's `remainder: drop`, for the batches of the job.
+    """
+    for index, (name, *args) in reversed(list(enumerate(pipeline["ops"]))):
+        if name in BATCHES and args and args[-1] is True:
+            ops = pipeline["ops"]
+            return {**pipeline, "ops": [*ops[:index], [name, *args[:-1], False], *ops[index + 1 :]]}
+        if name in BATCHES or name not in ROW_KEEPING:
+            return None
+    return None
+
+
 def is_batched(pipeline: Pipeline) -> bool | None:
     """Return whether the elements are certainly batches of rows, or certainly rows; else None."""
     ops = pipeline["ops"]
     if pipeline["source"][0] == "python":
         return bool(pipeline["source"][1] == "batches")
-    for name, *_ in reversed(ops):
-        if name in BATCHES:
-            return True
-        if name not in ROW_KEEPING:
-            break
-    else:
+    if last_batch(pipeline):
+        return True
+    if all(name in ROW_KEEPING for name, *_ in ops):
         simple = pipeline["source"][0] in ("range", "ids", "text", "tfrecord", "fixed", "records")
         return False if simple else None
     dividing = ("batch", "rebatch", "group", "bucket", "concatenate", "zip_with")

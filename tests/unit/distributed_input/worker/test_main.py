@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from distributed_input.worker import crash_notes
 
 
 @pytest.mark.parametrize(
@@ -64,3 +69,30 @@ def test_sets_of_strings_have_the_same_order_in_all_workers(tmp_path: Path) -> N
 
     assert order() == order() == order(PYTHONHASHSEED="0")
     assert order(PYTHONHASHSEED="1") != order()
+
+
+def test_a_worker_that_is_killed_while_it_drains_accuses_no_row(tmp_path: Path) -> None:
+    """A pod that is deleted is killed at the end of its grace period."""
+    ready = tmp_path / "ready"
+    with socket.create_server(("127.0.0.1", 0)) as dispatcher:  # accepts, and never responds
+        address = "{}:{}".format(*dispatcher.getsockname())
+        command = [sys.executable, "-m", "distributed_input.worker", "--dispatcher", address]
+        command += ["--listen", "127.0.0.1:0", "--ready-file", str(ready)]
+        worker = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(tmp_path)})
+        try:
+            eventually(ready.exists)
+            (notes,) = tmp_path.glob("distributed-input-worker*/*/computing")
+            worker.terminate()
+            eventually(lambda: not notes.exists())
+            assert notes.parent.exists(), "it is still draining"
+        finally:
+            worker.kill()
+            worker.wait()
+    assert not crash_notes.is_needed(notes.parent)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
