@@ -35,6 +35,8 @@ def config_map(data: dict[str, str]) -> dict[str, Any]:
 def test_the_input_owns_its_children():
     (owner,) = config_map({})["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("DistributedInput", "digits", "u-1")
+    # A deletion in the foreground then waits for the children.
+    assert owner["controller"] is owner["blockOwnerDeletion"] is True
     assert config_map({})["metadata"]["labels"][names.INPUT_LABEL] == "digits"
 
 
