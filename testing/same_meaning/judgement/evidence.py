@@ -65,8 +65,11 @@ class Evidence:
 
     @property
     def says_whole(self) -> bool:
-        """Whether a warning says that elements are not taken as batches, which is the safe way."""
-        return any("follows the batch" in warning for warning in self.job.warnings)
+        """Whether a warning says that elements are not taken as batches, which is the safe way.
+
+        Only of `concatenate`: it may join batches with something else.
+        """
+        return any("ConcatenateDataset follows the batch" in one for one in self.job.warnings)
 
     def expected(self, runs: Iterable[Run]) -> list[str]:
         """Return the rows of an epoch. Raises ValueError if the elements are no batches."""

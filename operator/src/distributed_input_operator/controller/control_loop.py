@@ -91,17 +91,17 @@ class ControlLoop:
             task.result()
 
     async def _run(self, own: Sequence[Mirror]) -> None:
-        """List and watch the other kinds, and work."""
+        """Wait until the custom kinds are listed, then list and watch all others, and work."""
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
                 group.create_task(self._work_forever())
-            children = [one for one in self._mirrors if one not in own]
-            for mirror in children:
-                group.create_task(reflect(self._context.api, mirror))
             for mirror in own:
                 await mirror.listed.wait()
             self._start_first_changes()
             first = group.create_task(self._first.run()) if self._first else None
+            children = [one for one in self._mirrors if one not in own]
+            for mirror in children:
+                group.create_task(reflect(self._context.api, mirror))
             for mirror in children:
                 await mirror.listed.wait()
             if first:

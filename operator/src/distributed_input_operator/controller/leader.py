@@ -85,11 +85,14 @@ class LeaseLock(BaseLock):
 
     async def release(self) -> None:
         """Release the Lease if this replica holds it, so that another takes over at once."""
-        held, record = await self.get(self.name, self.namespace)
-        if held and record.holder_identity == self.identity:
+        for _ in range(2):  # A renewal that was cancelled may still arrive after the first read.
+            held, record = await self.get(self.name, self.namespace)
+            if not held or record.holder_identity != self.identity:
+                return
             record.holder_identity = ""
             self._renewed = float("-inf")
-            await self.update(self.name, self.namespace, record)
+            if await self.update(self.name, self.namespace, record):
+                return
 
     async def _write(
         self, method: str, path: str, meta: Json, record: LeaderElectionRecord
@@ -139,63 +142,68 @@ async def run_as_leader(
     """Wait until this replica leads, then run `work` to its end. Raises what `work` raises.
 
     The election has a thread of its own, so that no work delays a renewal. It gives the lease back
-    when the work has ended. If the lease is lost, the process ends at once: another replica may
-    write already.
+    when the work has ended, or does not end in time. If the lease is lost, the process ends at
+    once: another replica may write already.
 
     Args:
         connect: returns the lock, with connections of the event loop that enters it.
         work: gets the lock. If something cancels it, this is its end, too.
     """
-    leads: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    election = _Election(connect, leads)
-    running: asyncio.Future[Any] = asyncio.create_task(
-        asyncio.to_thread(asyncio.run, election.run())
-    )
-    working: asyncio.Task[None] | None = None
+    election = _Election(connect)
+    running = asyncio.create_task(asyncio.to_thread(asyncio.run, election.run()))
+    leads, failed = election.leads, election.failed
+    working: asyncio.Future[None] | None = None
     try:
-        await asyncio.wait({running, leads}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([leads, failed], return_when=asyncio.FIRST_COMPLETED)
         if leads.done():
             working = asyncio.create_task(work(leads.result()))
-            await asyncio.wait({running, working}, return_when=asyncio.FIRST_COMPLETED)
-        await (running if running.done() or working is None else working)
+            await asyncio.wait([working, failed], return_when=asyncio.FIRST_COMPLETED)
+        await (failed if working is None or not working.done() else working)
     finally:
         if working:  # It would otherwise see that the lease is given back, and end the process.
             working.cancel()
-            await asyncio.wait({working}, timeout=_END_SECONDS)
+            await asyncio.wait([working], timeout=_END_SECONDS)
         election.end()
-        await asyncio.wait({running}, timeout=_END_SECONDS)
+        await asyncio.wait([running], timeout=_END_SECONDS)
 
 
 class _Election:
-    """The election, and the end of the lease. Everything but `end` belongs to its event loop."""
+    """The election, and the end of the lease. `run` belongs to an event loop of its own.
 
-    def __init__(
-        self,
-        connect: Callable[[], AbstractAsyncContextManager[LeaseLock]],
-        leads: asyncio.Future[LeaseLock],
-    ) -> None:
+    Attributes:
+        leads: gets the lock when this replica leads.
+        failed: gets the error that ends the election.
+    """
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[LeaseLock]]) -> None:
         self._connect = connect
-        self._leads = leads
-        """Gets the lock when this replica leads. It belongs to the loop of the work."""
+        self._caller = asyncio.get_running_loop()
+        self.leads: asyncio.Future[Any] = self._caller.create_future()
+        self.failed: asyncio.Future[Any] = self._caller.create_future()
         self._ending = threading.Event()
         self._wake: Callable[[], object] = lambda: None
 
     async def run(self) -> None:
+        """Take part in the election until `end` is called, then give the lease back."""
         ended = asyncio.Event()
         self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
-        async with self._connect() as lock:
-            started = partial(self._started, lock)
-            times = LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS
-            election = LeaderElection(Config(lock, *times, started, self._stopped))
-            tasks = [asyncio.create_task(one) for one in (election.run(), ended.wait())]
-            if not self._ending.is_set():
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-            found = await asyncio.gather(*tasks, return_exceptions=True)
-            if isinstance(found[0], Exception):
-                raise found[0]
-            await lock.release()
+        if self._ending.is_set():
+            return
+        try:
+            async with self._connect() as lock:
+                started = partial(self._started, lock)
+                times = LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS
+                election = LeaderElection(Config(lock, *times, started, self._stopped))
+                electing, ending = map(asyncio.create_task, (election.run(), ended.wait()))
+                await asyncio.wait([electing, ending], return_when=asyncio.FIRST_COMPLETED)
+                if not ending.done() and (error := electing.exception()):
+                    self._tell(self.failed.set_exception, error)
+                    await ending
+                electing.cancel()
+                await asyncio.gather(electing, return_exceptions=True)
+                await lock.release()
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            self._tell(self.failed.set_exception, error)
 
     def end(self) -> None:
         """Give the lease back. Thread-safe."""
@@ -204,13 +212,19 @@ class _Election:
             self._wake()
 
     async def _started(self, lock: LeaseLock) -> None:
-        self._leads.get_loop().call_soon_threadsafe(self._set_leads, lock)
-
-    def _set_leads(self, lock: LeaseLock) -> None:
-        if not self._leads.done():
-            self._leads.set_result(lock)
+        self._tell(self.leads.set_result, lock)
 
     async def _stopped(self) -> None:
         if not self._ending.is_set():
             _log.critical("lost the lease: exiting, because another replica may lead")
             os._exit(1)
+
+    def _tell(self, report: Callable[[Any], None], value: Any) -> None:
+        """Call a function in the caller's event loop, unless the caller waits only for the end."""
+
+        def tell() -> None:
+            if not self._ending.is_set():
+                report(value)
+
+        with contextlib.suppress(RuntimeError):  # It has ended.
+            self._caller.call_soon_threadsafe(tell)

@@ -286,7 +286,10 @@ def _parse_response(
     try:
         answer = parse(data)
     except ValueError:
-        answer = {"message": data[:_TEXT_LENGTH].decode(errors="replace")}
+        text = data[:_TEXT_LENGTH].decode(errors="replace")
+        if status < 300:  # of a proxy
+            raise ApiError(0, "Unreachable", f"{method} {path}: no JSON: {text!r}") from None
+        answer = {"message": text}
     if status < 300:
         return answer
     raise _error(method, path, {"code": status, **answer})

@@ -1,4 +1,4 @@
-"""JSON of the API server. Reading long lists is most of an operator's start, so this is msgspec."""
+"""JSON of the API server. An operator reads long lists at its start, so this is msgspec."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _Parts = dict[str, msgspec.Raw]
 
 _OBJECTS = msgspec.json.Decoder(list[_Parts] | None)
 _PARTS = msgspec.json.Decoder(_Parts)
+_OBJECT = msgspec.json.Decoder(Json)
 _ANY = msgspec.json.Decoder()
 
 encode = msgspec.json.encode
@@ -18,16 +19,15 @@ encode = msgspec.json.encode
 
 
 def decode(data: bytes) -> Json:
-    """Return an object. Raises ValueError: it is no JSON."""
+    """Return an object. Raises ValueError: it is none."""
     try:
-        obj: Json = _ANY.decode(data)
+        return _OBJECT.decode(data)
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from error
-    return obj
 
 
 def decode_list(data: bytes) -> Json:
-    """Return a list whose "items" can be iterated once. Raises ValueError: it is no JSON.
+    """Return a list whose "items" can be iterated once. Raises ValueError: it is no object.
 
     Objects lack their `managedFields`: these are half of the text of objects that were applied on
     the server side, and nobody reads them. Each object is built when it is its turn, because many

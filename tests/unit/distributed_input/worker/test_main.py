@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.worker import crash_notes
-
 
 @pytest.mark.parametrize(
     ("flags", "message"),
@@ -88,7 +86,6 @@ def test_a_worker_that_is_killed_while_it_drains_accuses_no_row(tmp_path: Path) 
         finally:
             worker.kill()
             worker.wait()
-    assert not crash_notes.is_needed(notes.parent)
 
 
 def eventually(holds: Callable[[], bool]) -> None:

@@ -75,7 +75,7 @@ def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(mon
 
 
 def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
-    """A leader that renews its lease too late ends."""
+    """Changes, health checks and metrics do not wait until all inputs are reconciled."""
     api: Any = None
     context = ControllerContext(
         api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS

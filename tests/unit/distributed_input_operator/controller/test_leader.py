@@ -9,10 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 
 from distributed_input_operator.controller import leader
 from distributed_input_operator.controller.leader import LeaseLock, run_as_leader
 from distributed_input_operator.kube.api import ApiError
+
+RECORD = LeaderElectionRecord("me", "15", "", "")
 
 
 class LeaseApi:
@@ -22,10 +25,24 @@ class LeaseApi:
         self.lease: Any = None
         self.holders: list[str] = []
         """One for each write."""
+        self.renewed = threading.Event()
+        """Whether there were some writes."""
+        self.broken: Exception | None = None
+        """The error of the next request."""
+        self.late = False
 
     async def request(self, method: str, path: str, *, body: Any = None) -> Any:
+        broken, self.broken = self.broken, None
+        if broken:
+            raise broken
         if method != "GET":
+            if self.late:  # Another write comes first.
+                self.late = False
+                self.holders.append("me")
+                raise ApiError(409, "Conflict", path)
             self.holders.append(body["spec"]["holderIdentity"])
+            if len(self.holders) > 2:
+                self.renewed.set()
             meta = {"resourceVersion": "1", **body["metadata"]}
             self.lease = {**body, "metadata": meta}
         if self.lease is None:
@@ -38,8 +55,8 @@ class LeaseApi:
         yield LeaseLock(api, "lease", "operators", "me")
 
 
-def lead(work: Any) -> LeaseApi:
-    api = LeaseApi()
+def lead(work: Any, api: LeaseApi | None = None) -> LeaseApi:
+    api = api or LeaseApi()
 
     async def body() -> None:
         async with asyncio.timeout(20):
@@ -61,17 +78,37 @@ def test_the_end_of_the_work_is_the_end():
 
 def test_work_that_blocks_the_event_loop_delays_no_renewal(monkeypatch):
     monkeypatch.setattr(leader, "RETRY_SECONDS", 1)
-    api, renewed = LeaseApi(), threading.Event()
+    api = LeaseApi()
 
     async def work(lock: LeaseLock) -> None:
-        while len(api.holders) < 3:
-            assert not renewed.wait(0.01)
+        assert api.renewed.wait(20)
         assert lock.is_held
 
+    lead(work, api)
+
+
+def test_an_error_of_the_election_is_raised_and_the_lease_given_back():
+    api = LeaseApi()
+
+    async def work(lock: LeaseLock) -> None:
+        api.broken = ValueError("broken")
+        await asyncio.Event().wait()
+
+    with pytest.raises(ValueError, match="broken"):
+        lead(work, api)
+
+
+def test_a_renewal_that_arrives_late_does_not_keep_the_lease():
+    api = LeaseApi()
+
     async def body() -> None:
-        await run_as_leader(api.connect, work)
+        async with api.connect() as lock:
+            await lock.create("lease", "operators", RECORD)
+            api.late = True
+            await lock.release()
 
     asyncio.run(body())
+    assert api.holders == ["me", "me", ""]
 
 
 def test_an_election_that_cannot_begin_is_an_error():
