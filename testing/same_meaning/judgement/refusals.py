@@ -84,6 +84,10 @@ def _has_policy(case: Case, _: Sequence[Run]) -> bool:
     return ["policy", "FILE"] in _ops(case)
 
 
+def _scalars_of_ragged(case: Case, runs: Sequence[Run]) -> bool:
+    return any(getattr(leaf, "ragged_rank", 0) < 0 for leaf in _leaves(runs))
+
+
 def _step_rows(case: Case) -> list[int]:
     """Return the sizes that a global batch may have."""
     given = case.global_batch or case.fields.get("globalBatchSize", 0)
@@ -108,6 +112,7 @@ def _raises(case: Case, runs: Sequence[Run]) -> bool:
 REASONS = (
     Reason("endless, with splits that are never read", "never ends: only the first", _is_endless),
     Reason("unknown rank", "of unknown rank, which cannot be sent", _unknown_rank),
+    Reason("scalars of ragged rows", "keeps as a ragged tensor", _scalars_of_ragged),
     Reason("the first split is empty", "first split has no elements", _first_is_empty),
     Reason("splits of different types", "must be the same", _specs_differ),
     Reason("splits of different types", "must have the same element_spec", _specs_differ),

@@ -210,6 +210,11 @@ def as_text(*parts: Any) -> Any:
     return element, tf.strings.as_string(number(element))
 
 
+def total(*parts: Any) -> Any:
+    """Return one number for the whole element, which may be a batch."""
+    return tf.reduce_sum(number(_element(parts)))
+
+
 def half(*parts: Any) -> Any:
     """Return the element with its number in other types."""
     element = _element(parts)

@@ -8,8 +8,8 @@ from typing import Any
 from testing.same_meaning.pipelines.parts import OPS, SHARD, Draw, Part, text
 
 _MAPS = (
-    "add add parse as_dict as_text half wide matrix with_none vector only_vector table unranked "
-    "with_ragged with_sparse noise noise seeded_noise"
+    "add add parse as_dict as_text total half wide matrix with_none vector only_vector table "
+    "unranked with_ragged with_sparse noise noise seeded_noise"
 ).split()
 
 

@@ -99,6 +99,11 @@ def _leaf(path: str, spec: Any) -> Leaf:
         )
     shape = tuple(spec.shape.as_list())
     if isinstance(spec, tf.RaggedTensorSpec):
+        if spec.ragged_rank < 0:
+            raise SpecError(
+                f"{label} is a scalar that TensorFlow keeps as a ragged tensor, as unbatch() does:"
+                " add a map, such as .map(lambda row: row), which makes it a tensor"
+            )
         return Leaf(
             path, "ragged", spec.dtype.name, shape, spec.ragged_rank, spec.row_splits_dtype.name
         )

@@ -56,6 +56,9 @@ def test_a_ragged_row_of_rank_0_is_a_dense_vector() -> None:
     assert to_tf(row, batched=True) == tf.RaggedTensorSpec([None, None], tf.int32, 1)
 
 
+UNBATCHED = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1]])).unbatch().element_spec
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -68,6 +71,7 @@ def test_a_ragged_row_of_rank_0_is_a_dense_vector() -> None:
         (tf.data.DatasetSpec(tf.TensorSpec([])), "component 'a' is a DatasetSpec"),
         (tf.OptionalSpec(tf.TensorSpec([])), "component 'a' is a OptionalSpec"),
         (tf.RaggedTensorSpec([None, None, None], tf.int32, 1), "component 'a': the dimensions"),
+        (UNBATCHED, r"component 'a' is a scalar that .* add a map"),
     ],
 )
 def test_an_unsupported_component_is_named(spec: Any, message: str) -> None:
