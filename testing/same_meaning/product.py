@@ -288,9 +288,9 @@ def _before(case: Case, seen: Seen, folder: Any) -> _Saved:
 def _after_all(
     case: Case, seen: Seen, folders: list[Any], saved: list[_Saved], most: int | None
 ) -> list[Epoch]:
-    """Read the rest of the epoch in new connections, from the position of the first trainer."""
-    position = saved[0].position
-    if position is None or any(one.position is None for one in saved):
+    """Read the rest of the epoch in new connections, from a position of one of the trainers."""
+    position = next((one.position for one in saved if one.position is not None), None)
+    if position is None:  # All of them have ended.
         return [Epoch() for _ in folders]
 
     def after(folder: Any) -> Epoch:

@@ -119,7 +119,7 @@ class Notebook:
             if message["parent_header"].get("msg_id") != request:
                 continue
             kind, content = message["msg_type"], message["content"]
-            if kind == "stream":
+            if kind == "stream" and content["name"] == "stdout":  # stderr has the progress
                 printed += content["text"]
             elif kind == "error":
                 error = content["ename"]
