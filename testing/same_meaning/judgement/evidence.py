@@ -53,8 +53,9 @@ class Evidence:
         self.names = grammar.names_of(case.pipeline)
         self.plain = case.api == PLAIN
         self.by_rows = bool(self.job.global_batch_size)
-        padded = grammar.last_batch(case.pipeline) in _PADDED and not self.says_whole
-        self.batched = self.job.batched or padded
+        last = grammar.last_batch(case.pipeline)
+        padded = last is not None and case.pipeline["ops"][last][0] in _PADDED
+        self.batched = self.job.batched or (padded and not self.says_whole)
         self.share = self.job.global_batch_size // case.trainers
         self.error = next((run.error for run in self.runs if run.error), "")
         self.endless = any(run.endless for run in self.runs)

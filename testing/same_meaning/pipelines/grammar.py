@@ -80,14 +80,14 @@ def may_be_empty(pipeline: Pipeline) -> bool:
     return bool(ranges) or any(not any(one) for one in lengths)
 
 
-def last_batch(pipeline: Pipeline) -> str:
-    """Return the op whose batches the elements certainly are; "" if there is none."""
-    for name, *_ in reversed(pipeline["ops"]):
+def last_batch(pipeline: Pipeline) -> int | None:
+    """Return the index of the op whose batches the elements certainly are; None: there is none."""
+    for index, (name, *_) in reversed(list(enumerate(pipeline["ops"]))):
         if name in BATCHES:
-            return str(name)
+            return index
         if name not in ROW_KEEPING:
-            return ""
-    return ""
+            return None
+    return None
 
 
 def keeping_remainder(pipeline: Pipeline) -> Pipeline | None:
@@ -95,13 +95,10 @@ def keeping_remainder(pipeline: Pipeline) -> Pipeline | None:
 
     The product replaces it by the job's `remainder: drop`, for the batches of the job.
     """
-    for index, (name, *args) in reversed(list(enumerate(pipeline["ops"]))):
-        if name in BATCHES and args and args[-1] is True:
-            ops = pipeline["ops"]
-            return {**pipeline, "ops": [*ops[:index], [name, *args[:-1], False], *ops[index + 1 :]]}
-        if name in BATCHES or name not in ROW_KEEPING:
-            return None
-    return None
+    ops, index = pipeline["ops"], last_batch(pipeline)
+    if index is None or ops[index][-1] is not True:
+        return None
+    return {**pipeline, "ops": [*ops[:index], [*ops[index][:-1], False], *ops[index + 1 :]]}
 
 
 def is_batched(pipeline: Pipeline) -> bool | None:
@@ -109,7 +106,7 @@ def is_batched(pipeline: Pipeline) -> bool | None:
     ops = pipeline["ops"]
     if pipeline["source"][0] == "python":
         return bool(pipeline["source"][1] == "batches")
-    if last_batch(pipeline):
+    if last_batch(pipeline) is not None:
         return True
     if all(name in ROW_KEEPING for name, *_ in ops):
         simple = pipeline["source"][0] in ("range", "ids", "text", "tfrecord", "fixed", "records")

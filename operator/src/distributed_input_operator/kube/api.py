@@ -123,7 +123,7 @@ class Api:
             selector: a label selector. Empty: that of all objects that the operator uses.
         """
         async for page in self.pages(kind, namespace, selector):
-            for item in page.get("items") or ():  # It is null in an empty list.
+            for item in page["items"]:
                 yield {**item, "kind": kind.kind, "apiVersion": kind.api_version}
 
     async def pages(

@@ -30,8 +30,9 @@ def decode_list(data: bytes) -> Json:
     """Return a list whose "items" can be iterated once. Raises ValueError: it is no object.
 
     Objects lack their `managedFields`: these are half of the text of objects that were applied on
-    the server side, and nobody reads them. Each object is built when it is its turn, because many
-    at once would keep the garbage collector busy. Other responses, such as errors, have no items.
+    the server side, and the operator does not use them. The iteration builds one object at a time,
+    because many at once would keep the garbage collector busy. A response without items, such as
+    an error, has an empty iteration.
     """
     try:
         page = _PARTS.decode(data)

@@ -54,7 +54,7 @@ class Mirror:
 
     def add_page(self, page: Json) -> None:
         """Store the objects of a page. After the last one, drop what the list lacks."""
-        for item in page.get("items") or ():  # It is null in an empty list.
+        for item in page["items"]:
             self._uids.add(item["metadata"]["uid"])
             self.put(item)
         meta = page["metadata"]

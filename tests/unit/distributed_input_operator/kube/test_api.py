@@ -64,6 +64,14 @@ def test_an_error_without_json_is_reported_with_its_text(monkeypatch):
     assert not error.retryable
 
 
+@pytest.mark.parametrize("text", [b"<html>", b"[]"])
+def test_a_success_without_an_object_is_the_page_of_a_proxy(text, monkeypatch):
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n".encode()
+    error = refused(head + text, monkeypatch)
+    assert (error.status, error.retryable) == (0, True)
+    assert str(error) == f"GET /version: no JSON: {text.decode()!r}"
+
+
 @pytest.mark.parametrize(
     ("paths", "expected"),
     [(["/version"], 2), (["/version", "/api/v1/namespaces/team"], 3)],

@@ -1,4 +1,4 @@
-"""The JSON of lists is read object by object, without what nobody reads."""
+"""A list is read object by object, and its objects lack their `managedFields`."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class World:
                 raise _GONE
             page, items = items[:2], items[2:]
             meta = {"resourceVersion": str(version), "continue": "more" if items else ""}
-            yield {"metadata": meta, "items": page or None}
+            yield {"metadata": meta, "items": page}
             if not items:
                 return
 

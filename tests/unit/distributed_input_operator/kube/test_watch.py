@@ -180,6 +180,6 @@ def test_an_event_that_kopf_has_kept_until_a_later_list_revives_nothing():
     mirror = Mirror(store, INPUT, None, lambda *_: None)
     page = {"metadata": {"resourceVersion": "50"}, "items": [stored("a")]}
     mirror.add_page(page)
-    mirror.add_page({"metadata": {"resourceVersion": "60"}, "items": None})
+    mirror.add_page({"metadata": {"resourceVersion": "60"}, "items": []})
     mirror.put(stored("a", 55))
     assert names(store) == []
