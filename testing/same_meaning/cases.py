@@ -158,7 +158,8 @@ def _batched_files(one: Draw) -> Pipeline:
     """Draw a reader of files with a batch, which may be split by its files, or must not."""
     name = one.pick("text", "tfrecord", "fixed", "sorted_files")
     batch = [one.pick("batch", "batch", "ragged_batch"), one.pick(2, 3, 4), one.pick(True, False)]
-    behind = one.pick([], [], [["map", "add", None, None]], [["enumerate"]], [["skip", 1]])
+    maps = [["map", "add", None, None]], [["map", "total", None, None]]
+    behind = one.pick([], *maps, [["map", "total", 2, None]], [["enumerate"]], [["skip", 1]])
     return {"source": [name, *grammar.SOURCES[name].draw(one, 0)], "ops": [batch, *behind]}
 
 
