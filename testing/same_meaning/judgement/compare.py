@@ -110,7 +110,8 @@ def _end(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]:
         named = allowed in str(errors[0])
         return [] if named else [Difference("error without the cause", str(errors[0])[:400])]
     if evidence.error:
-        return [] if errors else [Difference("no error", f"TensorFlow: {evidence.error}")]
+        hidden = errors or _meets_others(evidence)
+        return [] if hidden else [Difference("no error", f"TensorFlow: {evidence.error}")]
     if errors and (_shapes_differ(evidence, errors[0]) or _of_tensorflow(evidence, errors[0])):
         return []
     if errors:
@@ -118,6 +119,17 @@ def _end(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]:
     if evidence.endless and not all(epoch.stopped for epoch in epochs):
         return [Difference("ended", "an endless dataset ended")]
     return []
+
+
+def _meets_others(evidence: Evidence) -> bool:
+    """Return whether the error of a batch of batches may not occur in the dealt batches.
+
+    Each partition batches rows of its own, and TensorFlow fails in incomplete batches that it drops.
+    """
+    if "Cannot batch tensors with different shapes" not in evidence.error:
+        return False
+    dealt = evidence.job.shard_policy == "DATA" and evidence.job.partitions > 1
+    return dealt and sum(name in grammar.BATCHES for name in evidence.names) > 1
 
 
 def _of_tensorflow(evidence: Evidence, error: Exception) -> bool:
