@@ -63,7 +63,6 @@ def _draw(seed: int) -> Schedule:
 def _topology(dice: random.Random) -> Topology:
     partitions = dice.choice([1, 2, 3, 4, 4, 4, 6, 8])
     whole = dice.random() < 0.2
-    order = "any" if dice.random() < 0.15 else "strict"
     mode = "parallel_epochs" if dice.random() < 0.15 else "distributed_epoch"
     fitting = [n for n in divisors(partitions) if n <= 4]
     if mode == "parallel_epochs":
@@ -80,7 +79,6 @@ def _topology(dice: random.Random) -> Topology:
         partitions=partitions,
         batch=0 if whole else batch,
         remainder="keep" if whole else dice.choice(["keep", "keep", "drop", "pad"]),
-        order=order,
         mode=mode,
         determinism=dice.choice(["warn", "strict"]),
         epochs=dice.choice([1, 1, 2, 3]),
@@ -160,7 +158,7 @@ def _fault(dice: random.Random, kind: str, step: int, topology: Topology, consum
 
 def _next_consumers(dice: random.Random, topology: Topology, now: int) -> int:
     """Return a number of trainers that can restore the position of `now` trainers."""
-    if topology.parallel or (topology.order == "any" and now > 1) or dice.random() < 0.5:
+    if topology.parallel or dice.random() < 0.5:
         return now
     fitting = [n for n in divisors(topology.partitions) if n <= 4]
     if not topology.whole:

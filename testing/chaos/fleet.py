@@ -302,7 +302,6 @@ def spec(schedule: Schedule) -> dict[str, Any]:
         "seed": topology.seed,
         "epochs": topology.epochs,
         "batching": {"globalBatchSize": topology.batch or None, "remainder": topology.remainder},
-        "order": topology.order,
         "determinism": topology.determinism,
         "sidecar": {
             "readAhead": topology.read_ahead,

@@ -44,8 +44,6 @@ class Reference:
         if consumers != self._consumers:
             self._consumers = consumers
             self._plans.clear()  # other consumers begin a new step
-        if self._topology.order == "any":
-            return self._accept_any(taken)
         for consumer, got in enumerate(taken):
             required = self._required_rows(consumer)
             if list(got or []) != required:
@@ -81,21 +79,6 @@ class Reference:
                 break
             out.append(partitions[plan.popleft()].popleft())
         return out
-
-    def _accept_any(self, taken: Taken) -> str | None:
-        for consumer, got in enumerate(taken):
-            partitions = self._of(consumer)
-            own = self._own(consumer, self._consumers)
-            here = sum(len(partitions[p]) for p in own)
-            expected = min(here, self._batch(self._consumers))
-            for number in got or []:
-                found = [p for p in own if partitions[p] and partitions[p][0] == number]
-                if not found:
-                    return f"consumer {consumer} got row {number}, which is next in none of {own}"
-                partitions[found[0]].popleft()
-            if len(got or []) != expected:
-                return f"consumer {consumer} got {len(got or [])} rows, not {expected}"
-        return None
 
     def _of(self, consumer: int) -> list[deque[int]]:
         return self._left[consumer if self._topology.parallel else 0]

@@ -176,7 +176,7 @@ class _Loop:
     @property
     def _restores_only_itself(self) -> bool:
         """Whether a consumer's position restores that consumer alone."""
-        return self._topology.parallel or self._topology.order == "any"
+        return self._topology.parallel
 
     def _new_consumers(self) -> Consumers:
         folders = [self._fleet.folder_of(c) for c in range(len(self._fleet.sidecars))]

@@ -38,7 +38,6 @@ class Topology:
     Attributes:
         batch: global batch size; 0 to pass whole elements.
         epochs: number of epochs; 0 for as many as `Schedule.duration` allows.
-        order: "strict" or "any".
         mode: "distributed_epoch" or "parallel_epochs".
         replicas: number of units in each consumer's step. With whole elements, the last step may
             have fewer.
@@ -54,7 +53,6 @@ class Topology:
     partitions: int = 4
     batch: int = 8
     remainder: str = "keep"
-    order: str = "strict"
     mode: str = "distributed_epoch"
     determinism: str = "warn"
     epochs: int = 1

@@ -136,7 +136,6 @@ def _draw(seed: int) -> Delivery:
 def _topology(dice: random.Random) -> Topology:
     partitions = dice.choice((1, 2, 2, 2, 3, 4, 4))
     whole = dice.random() < 0.15
-    order = "any" if dice.random() < 0.15 else "strict"
     mode = "parallel_epochs" if dice.random() < 0.1 else "distributed_epoch"
     fitting = [n for n in divisors(partitions) if n <= 3]
     if mode == "parallel_epochs":
@@ -153,7 +152,6 @@ def _topology(dice: random.Random) -> Topology:
         partitions=partitions,
         batch=0 if whole else batch,
         remainder="keep" if whole else dice.choice(("keep", "keep", "drop", "pad")),
-        order=order,
         mode=mode,
         determinism=dice.choice(("warn", "strict")),
         epochs=dice.choice((1, 1, 2)),
@@ -212,7 +210,7 @@ def _faults(dice: random.Random, topology: Topology, data: Data) -> tuple[Fault,
 
 def _next_consumers(dice: random.Random, topology: Topology, now: int) -> int:
     """Return a number of trainers that can restore the position of `now` trainers."""
-    alone = topology.parallel or (topology.order == "any" and now > 1) or topology.jobs > 1
+    alone = topology.parallel or topology.jobs > 1
     if alone or dice.random() < 0.5:
         return now
     fitting = [n for n in divisors(topology.partitions) if n <= 3]

@@ -210,4 +210,4 @@ class Training:
     @property
     def _restores_only_itself(self) -> bool:
         """Whether a trainer's position restores that trainer alone."""
-        return self._topology.parallel or self._topology.order == "any"
+        return self._topology.parallel

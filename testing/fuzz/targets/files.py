@@ -38,7 +38,7 @@ def _inputs_file() -> Subject:
     seeds = [
         b'{"inputs": {"train": {"dataset": {"entryPoint": "a.b:c", "args": {"n": 1}, "source":'
         b' {"path": "/code"}}, "partitions": 4, "seed": 7, "batching": {"globalBatchSize": 8,'
-        b' "remainder": "drop"}, "order": "any", "sidecar": {"bufferBytes": 1048576,'
+        b' "remainder": "drop"}, "sidecar": {"bufferBytes": 1048576,'
         b' "timeoutSeconds": 0.5}}, "eval": {}}}'
     ]
     return Subject(parse, seeds, (ConfigError,), is_json=True)

@@ -18,7 +18,6 @@ from distributed_input.api.errors import ConfigError
 
 PROCESSING_MODES = ("distributed_epoch", "parallel_epochs")
 REMAINDERS = ("keep", "drop", "pad")
-ORDERS = ("strict", "any")
 TRANSFERS = ("auto", "grpc")
 DETERMINISMS = ("strict", "warn", "relaxed")
 
@@ -113,8 +112,6 @@ class InputConfig:
     epochs: int | None = None
     """None: no limit."""
     batching: BatchingConfig = BatchingConfig()
-    order: str = "strict"
-    """One of ORDERS."""
     determinism: str = "warn"
     """One of DETERMINISMS."""
     sidecar: DeliveryConfig = DeliveryConfig()
@@ -129,7 +126,6 @@ class InputConfig:
             "seed": self.seed,
             "epochs": self.epochs,
             "batching": self.batching.to_json(),
-            "order": self.order,
             "determinism": self.determinism,
             "sidecar": self.sidecar.to_json(),
         }
@@ -163,7 +159,6 @@ class InputConfig:
                 batching.count("globalBatchSize"),
                 batching.choice("remainder", REMAINDERS, BatchingConfig.remainder),
             ),
-            order=fields.choice("order", ORDERS, cls.order),
             determinism=fields.choice("determinism", DETERMINISMS, cls.determinism),
             sidecar=_delivery(sidecar),
         )

@@ -26,7 +26,7 @@ def default_partitions(rows_per_step: int) -> int:
 
 
 def possible_trainers(partitions: int) -> str:
-    """Return the numbers of trainers that can share P partitions in strict order, as text.
+    """Return the numbers of trainers that can share P partitions, as text.
 
     >>> possible_trainers(8)
     '1, 2, 4 or 8'
@@ -35,7 +35,7 @@ def possible_trainers(partitions: int) -> str:
 
 
 def trainers_problem(
-    trainers: int, partitions: int | None, rows: int | None, *, any_order: bool, parallel: bool
+    trainers: int, partitions: int | None, rows: int | None, *, parallel: bool
 ) -> str:
     """Return why a number of trainers cannot read an input, and what to do; "" if they can.
 
@@ -46,10 +46,9 @@ def trainers_problem(
         trainers: number of trainers.
         partitions: P. None: the default, which depends on the dataset if `rows` is None.
         rows: rows of a global step. None: the dataset determines them.
-        any_order: spec.order is `any`.
         parallel: each trainer reads the whole dataset (`parallel_epochs`).
     """
-    if rows and rows % trainers and (parallel or any_order):
+    if rows and rows % trainers and parallel:
         return (
             f"{trainers} trainers cannot divide a global batch of {rows} rows. Set "
             f"spec.batching.globalBatchSize to a multiple of {trainers}, or use "
@@ -59,19 +58,16 @@ def trainers_problem(
         partitions = default_partitions(rows)
     if partitions is None or parallel:
         return ""
-    if trainers > partitions or (partitions % trainers and not any_order):
+    if partitions % trainers:
         verb = "share" if trainers > partitions else "divide"
-        possible = f"at most {partitions}" if any_order else possible_trainers(partitions)
         return (
-            f"{trainers} trainers cannot {verb} {partitions} partitions. Use {possible} trainers, "
-            f"or {_other_partitions(trainers, rows, any_order)}"
+            f"{trainers} trainers cannot {verb} {partitions} partitions. Use "
+            f"{possible_trainers(partitions)} trainers, or {_other_partitions(trainers, rows)}"
         )
     return ""
 
 
-def _other_partitions(trainers: int, rows: int | None, any_order: bool) -> str:
-    if any_order:
-        return f"set spec.partitions to {trainers} or more"
+def _other_partitions(trainers: int, rows: int | None) -> str:
     if not rows:
         return f"set spec.partitions to a multiple of {trainers}"
     fitting = [d for d in divisors(rows) if d % trainers == 0]

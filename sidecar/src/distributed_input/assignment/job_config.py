@@ -13,7 +13,6 @@ _MODES = {
     "parallel_epochs": types_pb2.PARALLEL_EPOCHS,
 }
 _REMAINDERS = {"keep": types_pb2.KEEP, "drop": types_pb2.DROP, "pad": types_pb2.PAD}
-_ORDERS = {"strict": types_pb2.STRICT, "any": types_pb2.ANY}
 
 
 def job_of_config(name: str, config: InputConfig) -> types_pb2.Job:
@@ -29,7 +28,6 @@ def job_of_config(name: str, config: InputConfig) -> types_pb2.Job:
         partitions=config.partitions or 0,
         global_batch_size=config.batching.global_batch_size or 0,
         remainder=_REMAINDERS[config.batching.remainder],
-        order=_ORDERS[config.order],
         epochs=config.epochs or 0,
         strict=config.determinism == "strict",
     )

@@ -52,7 +52,6 @@ def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 
         ConfigError: the numbers are not divisible. The message has numbers that are.
     """
     whole = not job.global_batch_size
-    any_order = job.order == types_pb2.ANY
     partitions = job.partitions
     rows = job.global_batch_size or partitions
     if job.mode == types_pb2.PARALLEL_EPOCHS:
@@ -65,8 +64,7 @@ def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 
                 f"spec.partitions: {consumers} trainers cannot share {partitions} partitions: "
                 f"each needs at least one. Set it to {consumers} or more"
             )
-        if not any_order:
-            splits.check_topology(rows, partitions, consumers)
+        splits.check_topology(rows, partitions, consumers)
         own = tuple(splits.partitions_of(consumer, consumers, partitions))
         batch = len(own) if whole else _each(rows, consumers, "trainers")
     if whole:

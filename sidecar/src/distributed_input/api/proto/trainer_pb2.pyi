@@ -195,7 +195,7 @@ class ReplayDifference(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Position(_message.Message):
-    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "own_rows", "partitions", "global_batch_size", "seed", "extra_units", "units_per_step", "format", "num_splits", "dataset", "definition", "definition_version", "order_version", "mode", "prefixes_v2")
+    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "partitions", "global_batch_size", "seed", "extra_units", "units_per_step", "format", "num_splits", "dataset", "definition", "definition_version", "order_version", "mode", "prefixes_v2")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -206,7 +206,6 @@ class Position(_message.Message):
     PREFIXES_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
-    OWN_ROWS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -230,7 +229,6 @@ class Position(_message.Message):
     prefixes: _containers.RepeatedCompositeFieldContainer[Prefix]
     consumer: int
     end: bool
-    own_rows: _containers.RepeatedScalarFieldContainer[int]
     partitions: int
     global_batch_size: int
     seed: int
@@ -244,7 +242,7 @@ class Position(_message.Message):
     order_version: int
     mode: _types_pb2.ProcessingMode
     prefixes_v2: _containers.RepeatedCompositeFieldContainer[Prefix]
-    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., own_rows: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., units_per_step: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., order_version: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.ProcessingMode, str]] = ..., prefixes_v2: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., units_per_step: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., order_version: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.ProcessingMode, str]] = ..., prefixes_v2: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ...) -> None: ...
 
 class Anchor(_message.Message):
     __slots__ = ("ordinal", "rows", "ended")

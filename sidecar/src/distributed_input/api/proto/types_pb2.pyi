@@ -16,18 +16,11 @@ class Remainder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KEEP: _ClassVar[Remainder]
     DROP: _ClassVar[Remainder]
     PAD: _ClassVar[Remainder]
-
-class Order(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    STRICT: _ClassVar[Order]
-    ANY: _ClassVar[Order]
 DISTRIBUTED_EPOCH: ProcessingMode
 PARALLEL_EPOCHS: ProcessingMode
 KEEP: Remainder
 DROP: Remainder
 PAD: Remainder
-STRICT: Order
-ANY: Order
 
 class ReceivedTotals(_message.Message):
     __slots__ = ("trainer", "rows", "batches", "wait_seconds", "wall_seconds")
@@ -66,7 +59,7 @@ class GraphDataset(_message.Message):
     def __init__(self, tf_version: _Optional[str] = ..., graphs: _Optional[_Iterable[bytes]] = ..., shard_policy: _Optional[str] = ..., constants: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "order", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most", "order_version", "run", "first_run", "shards_by_split")
+    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most", "order_version", "run", "first_run", "shards_by_split")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATASET_ID_FIELD_NUMBER: _ClassVar[int]
     ENTRY_POINT_FIELD_NUMBER: _ClassVar[int]
@@ -76,7 +69,6 @@ class Job(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     REMAINDER_FIELD_NUMBER: _ClassVar[int]
-    ORDER_FIELD_NUMBER: _ClassVar[int]
     BATCHED_FIELD_NUMBER: _ClassVar[int]
     ROW_SPEC_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
@@ -103,7 +95,6 @@ class Job(_message.Message):
     partitions: int
     global_batch_size: int
     remainder: Remainder
-    order: Order
     batched: bool
     row_spec: str
     epochs: int
@@ -121,7 +112,7 @@ class Job(_message.Message):
     run: str
     first_run: str
     shards_by_split: _containers.RepeatedScalarFieldContainer[bool]
-    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., order: _Optional[_Union[Order, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class StalledSplit(_message.Message):
     __slots__ = ("dataset", "jobs", "epoch", "split", "row", "seconds", "at", "crash", "first_run", "rows", "step")

@@ -33,7 +33,6 @@ def input_config(resource: DistributedInput) -> InputConfig:
         seed=spec.seed,
         epochs=spec.epochs,
         batching=BatchingConfig(spec.batching.global_batch_size, spec.batching.remainder),
-        order=spec.order,
         determinism=spec.determinism,
         sidecar=DeliveryConfig(
             spec.sidecar.read_ahead,

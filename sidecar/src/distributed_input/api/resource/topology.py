@@ -23,7 +23,7 @@ def trainer_counts(spec: InputSpec) -> list[int] | None:
     found = partitions(spec)
     if found is None or spec.processing_mode == "parallel_epochs":
         return None
-    return list(range(1, found + 1)) if spec.order == "any" else topology.divisors(found)
+    return topology.divisors(found)
 
 
 def possible_trainers(spec: InputSpec) -> str:
@@ -36,8 +36,6 @@ def possible_trainers(spec: InputSpec) -> str:
             "1 trainer can read it. How many can share it depends on the dataset's batch size. To "
             "choose, set spec.partitions: 8 is for 1, 2, 4 or 8 trainers"
         )
-    if spec.order == "any":
-        return f"{found} partitions for up to {found} trainers"
     return f"{found} partitions for {topology.possible_trainers(found)} trainers"
 
 
@@ -56,7 +54,6 @@ def trainers_problem(
         trainers,
         spec.partitions,
         spec.batching.global_batch_size if batch_size_is_final else None,
-        any_order=spec.order == "any",
         parallel=spec.processing_mode == "parallel_epochs",
     )
     return Problem(("spec", "partitions"), text) if text else None

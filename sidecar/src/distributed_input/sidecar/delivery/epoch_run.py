@@ -84,7 +84,6 @@ class EpochRun:
         self._drop = self._job.remainder == types_pb2.DROP and not share.whole
         self._units = 0  # sent
         self._skip = 0  # units of the first step that are read again and that the trainer has got
-        self._begun = 0  # units of the first step that are not read and that the trainer has got
         self._position_at = float("-inf")  # when a position was last sent
         self._is_cut_anew = False  # no position of this number of trainers was sent yet
         self._difference_sent = False
@@ -143,30 +142,26 @@ class EpochRun:
         position = self.request.position
         self._is_cut_anew = position is not None and not resume.has_same_cut(position, self._share)
         if position is not None and not self._is_cut_anew:
-            if self._job.order == types_pb2.ANY:
-                self._begun = position.extra_units
-            else:
-                self._skip = position.extra_units
+            self._skip = position.extra_units
         return EpochSteps.open(self._reader, self._share, position)
 
     # Steps.
 
     def _deliver_step(self, steps: EpochSteps) -> bool:
         """Send one batch as units. Return False at the end of the epoch."""
-        begun, self._begun = self._begun, 0
         columns = self._reader.plan.columns
         writers = [
             UnitWriter(self._slots, self._allocation.allocate, columns, self._share.unit_rows)
-            for _ in range(self._share.units - begun)
+            for _ in range(self._share.units)
         ]
         try:
-            return self._deliver(steps, writers, begun)
+            return self._deliver(steps, writers)
         finally:
             for writer in writers:
                 writer.abandon()  # of a step that was dropped, cancelled or not needed
 
-    def _deliver(self, steps: EpochSteps, writers: list[UnitWriter], begun: int) -> bool:
-        batch = self._share.batch - begun * self._share.unit_rows
+    def _deliver(self, steps: EpochSteps, writers: list[UnitWriter]) -> bool:
+        batch = self._share.batch
         index = 0
         for block in steps.batch(batch):
             if not writers[index].room:
@@ -175,7 +170,7 @@ class EpochRun:
                 index += 1
             self._add(writers[index], block)
             if not writers[index].room:
-                self._mark(steps, writers[index], begun + index + 1)
+                self._mark(steps, writers[index], index + 1)
         rows = sum(writer.rows for writer in writers)
         # With drop, the others are asked only once our own rows are here and reported. Otherwise
         # all consumers would wait for each other.
@@ -191,7 +186,7 @@ class EpochRun:
                 return self._end(steps, 0)
             self._send(writers[index], writers[index].after)
             return True
-        return self._finish_short(steps, writers[index:], begun + index)
+        return self._finish_short(steps, writers[index:], index)
 
     def _add(self, writer: UnitWriter, block: RowBlock) -> None:
         writer.add(block)
@@ -213,7 +208,7 @@ class EpochRun:
         steps.done += 1
         for writer in writers[:-1]:
             self._send(writer, writer.after)
-        self._send(writers[-1], steps.position() if self._position_due(steps) else None)
+        self._send(writers[-1], steps.position() if self._position_due() else None)
         return True
 
     def _mark(self, steps: EpochSteps, writer: UnitWriter, begun: int) -> None:
@@ -224,17 +219,17 @@ class EpochRun:
             writer: writer of the unit.
             begun: units of the step up to this one.
         """
-        if steps.depends_on_arrival or self._is_cut_anew:
+        if self._is_cut_anew:
             writer.after = steps.position(begun)
             self._is_cut_anew = False
 
-    def _position_due(self, steps: EpochSteps) -> bool:
+    def _position_due(self) -> bool:
         """Return whether to send a position with the step, and count it as sent.
 
-        A recent position is enough, unless the order of rows depends on their arrival.
+        A recent position is enough.
         """
         now = time.monotonic()
-        if not steps.depends_on_arrival and now - self._position_at < _POSITION_SECONDS:
+        if now - self._position_at < _POSITION_SECONDS:
             return False
         self._position_at = now
         return True

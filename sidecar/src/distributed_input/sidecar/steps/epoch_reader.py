@@ -142,21 +142,6 @@ class EpochReader:
                 deadline = deadline or ProgressDeadline(self.source.timeout_seconds)
                 self._wait(f"rows of partition {partition}", [reader], deadline)
 
-    def take_any(self, rows: int) -> list[RowBlock]:
-        """Wait for rows of any partition and return at most `rows`, or [] when all have ended."""
-        deadline: ProgressDeadline | None = None
-        with self._lock:
-            while True:
-                for reader in self.partitions.values():
-                    taken = reader.take(rows)
-                    if taken:
-                        return taken
-                unfinished = [r for r in self.partitions.values() if not r.ended]
-                if not unfinished:
-                    return []
-                deadline = deadline or ProgressDeadline(self.source.timeout_seconds)
-                self._wait("rows of any partition", unfinished, deadline)
-
     def _wait(
         self, what: str, readers: Sequence[PartitionReader], deadline: ProgressDeadline
     ) -> None:

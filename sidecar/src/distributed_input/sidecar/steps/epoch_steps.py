@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.assignment import splits as assignment
 from distributed_input.assignment.share import Share
 from distributed_input.rows.blocks import RowBlock
@@ -56,33 +56,19 @@ class EpochSteps:
         base = resume.open_at(reader, share, position)
         return cls(reader, share, base, position.step - base.step)
 
-    @property
-    def depends_on_arrival(self) -> bool:
-        """Whether the order of rows depends on which arrive first (spec.order: any)."""
-        return self._job.order == types_pb2.ANY
-
     def batch(self, rows: int) -> Iterator[RowBlock]:
         """Yield the next `rows` rows in the job's order, or fewer at the end of the epoch.
 
         No block crosses the border of a unit, which comes every `unit_rows` rows.
         """
         room = unit_rows = self._share.unit_rows
-        for block in self._any_order(rows) if self.depends_on_arrival else self._in_order(rows):
+        for block in self._in_order(rows):
             slices, start = BlockSlices(self._reader.plan.columns, block), 0
             while start < block.rows:
                 stop = min(block.rows, start + room)
                 yield slices.slice(start, stop)
                 room = room - (stop - start) or unit_rows
                 start = stop
-
-    def _any_order(self, rows: int) -> Iterator[RowBlock]:
-        unit_rows = self._share.unit_rows
-        while rows:
-            blocks = self._reader.take_any((rows - 1) % unit_rows + 1)  # of one unit
-            if not blocks:
-                return
-            rows -= sum(block.rows for block in blocks)
-            yield from blocks
 
     def _in_order(self, rows: int) -> Iterator[RowBlock]:
         live = [p for p, reader in self._reader.partitions.items() if not reader.ended]
@@ -110,10 +96,8 @@ class EpochSteps:
         job, share = self._job, self._share
         anchors = dict(self.barrier.anchors(self.done))
         prefixes: dict[int, list[trainer_pb2.Prefix]] = defaultdict(list)  # by version
-        own_rows = []
         for p, at in self._reader.positions().items():
             anchors[p] = trainer_pb2.Anchor(ordinal=at.ordinal, rows=at.before, ended=at.ended)
-            own_rows.append(at.rows)
             if at.prefix is not None and at.prefix.rows and not at.ended:
                 prefixes[at.prefix.version].append(
                     trainer_pb2.Prefix(
@@ -134,7 +118,6 @@ class EpochSteps:
             anchors=[anchors.get(p, trainer_pb2.Anchor()) for p in range(job.partitions)],
             prefixes=prefixes[1],
             prefixes_v2=prefixes[2],
-            own_rows=own_rows if self.depends_on_arrival else None,
             partitions=job.partitions,
             global_batch_size=job.global_batch_size,
             seed=job.seed,

@@ -57,12 +57,7 @@ def check_position(position: Position, job: types_pb2.Job, share: Share) -> None
             f"in parallel_epochs {restores}: each consumer has its own epoch. Run as many trainers "
             "as before, each with its own checkpoint"
         )
-    if job.order == types_pb2.ANY and position.consumers > 1 and not alone:
-        raise PositionError(
-            f"with order: any {restores}. Save and restore one checkpoint for each trainer, or set "
-            "spec.order: strict"
-        )
-    if position.extra_units and not (share.whole or position.own_rows):
+    if position.extra_units and not share.whole:
         _check_begun_step(position, share)
 
 
@@ -91,7 +86,6 @@ def _check_form(position: Position, job: types_pb2.Job) -> None:
         and position.extra_units < (_MAX_UNITS if job.global_batch_size else max(1, own))
         and len(position.base_rows) in (0, job.partitions)
         and len(position.anchors) in (0, job.partitions)
-        and len(position.own_rows) in (0, own)
     )
     if not fits:
         raise PositionError(
@@ -139,8 +133,6 @@ def open_at(reader: EpochReader, share: Share, position: Position) -> ResumeBase
         if not shorter:
             break
         totals |= shorter
-    if position.own_rows and position.consumers > 1:
-        return ResumeBase(position.base_step, list(position.base_rows) or [0] * job.partitions)
     return ResumeBase(position.step, [rows[p] for p in range(job.partitions)])
 
 
@@ -213,9 +205,6 @@ def rows_at(
         group: partitions that one consumer read together.
         totals: known totals of partitions; the others are assumed to be endless.
     """
-    if position.own_rows:
-        own = share_of(job, position.consumer, position.consumers).partitions
-        return dict(zip(own, position.own_rows, strict=True))
     before = position.base_rows or [0] * job.partitions
     old = share_of(job, group[0] % position.consumers, position.consumers)
     return assignment.consumed_rows(
