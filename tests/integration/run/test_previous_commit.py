@@ -160,7 +160,7 @@ def test_images_of_this_commit_run_under_the_previous_operator(code):
 
 @needs_containers
 def test_a_trainer_reads_on_while_an_upgrade_and_a_rollback_replace_all_pods(code):
-    rows, steps = 480, iter(range(60))
+    rows, steps = 1600, iter(range(200))  # more than the sidecar reads ahead
     ports = first = pod_ports()
     before = create_pods("wide:wide", rows, first, code)
     found: list[int] = []
@@ -188,7 +188,7 @@ def test_a_trainer_reads_on_while_an_upgrade_and_a_rollback_replace_all_pods(cod
             worker, ports = new, replaced
             dispatcher = pods.start(after.dispatcher, replacing)
             read_steps(20)
-        read_steps(60)
+        read_steps(200)
         assert produced_rows(ports["worker-metrics"]) > 0
         trainer.wait(60)
     assert sorted(found) == list(range(rows))
