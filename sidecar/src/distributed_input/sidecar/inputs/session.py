@@ -131,7 +131,6 @@ class TrainerSession:
             config=job.config,
             from_trainer=job.from_trainer,
             timeout_seconds=job.timeout_seconds,
-            job=job.job,
         )
         self._send(trainer_pb2.FromSidecar(welcome=welcome))
 

@@ -128,7 +128,7 @@ def restored_by_two(position: trainer_pb2.Position) -> trainer_pb2.Position:
     """Return the position of two trainers after their first step."""
     start = trainer_pb2.Position()
     start.CopyFrom(position)
-    for name in ("end", "anchors", "prefixes_v2", "base_rows", "base_step", "extra_units"):
+    for name in ("end", "anchors", "prefixes", "base_rows", "base_step", "extra_units"):
         start.ClearField(name)
     start.step, start.consumers, start.epoch = 1, 2, 0
     return start
