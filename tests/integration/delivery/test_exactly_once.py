@@ -24,7 +24,6 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "shuffled-before-shard": (103, {}),
     "selected-after-map": (103, {}),
     "listed-before-shard": (sum(FILES), {"numSplits": 5, "globalBatchSize": 8}),
-    "any-order": (sum(SIZES), {"order": "any", "partitions": 6, "globalBatchSize": 8}),
 }
 TRAINERS = (1, 2, 4)
 
@@ -37,10 +36,9 @@ def _inputs(pattern: str) -> dict[str, Any]:
         "shuffled-before-shard": ("rows:shuffled", {"rows": 103, "global_batch": 16}),
         "selected-after-map": ("rows:selected", {"rows": 103, "global_batch": 16}),
         "listed-before-shard": ("rows:listed", {"pattern": pattern}),
-        "any-order": ("rows:uneven", {"sizes": SIZES}),
     }
     fields = {case: dict(more) for case, (_, more) in CASES.items()}
-    for case in ("uneven", "uneven-in-batches", "any-order"):
+    for case in ("uneven", "uneven-in-batches"):
         fields[case]["numSplits"] = len(SIZES)
     return {case: spec(*entry, **fields[case]) for case, entry in entries.items()}
 

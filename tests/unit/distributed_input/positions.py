@@ -25,7 +25,6 @@ def largest_position() -> trainer_pb2.Position:
         ],
         consumer=_SMALL,
         end=True,
-        own_rows=[_ROWS for _ in every],
         partitions=MAX_PARTITIONS,
         global_batch_size=_SMALL,
         seed=_ROWS,

@@ -39,7 +39,6 @@ CONFIGS = st.builds(
     seed=st.integers(0, 2**63 - 1),
     epochs=COUNTS,
     batching=st.builds(BatchingConfig, COUNTS, st.sampled_from(config.REMAINDERS)),
-    order=st.sampled_from(config.ORDERS),
     determinism=st.sampled_from(config.DETERMINISMS),
     sidecar=st.builds(
         DeliveryConfig,
@@ -75,7 +74,6 @@ def test_missing_and_unknown_fields_are_accepted(value: Any) -> None:
         ({"batching": 3}, r"inputs\.train\.batching: expected an object, got 3"),
         ({"seed": "x"}, r"inputs\.train\.seed: expected a whole number"),
         ({"seed": True}, r"inputs\.train\.seed: expected a whole number"),
-        ({"order": "none"}, r"inputs\.train\.order: expected one of strict, any, got 'none'"),
         ({"dataset": {"entryPoint": 1}}, r"inputs\.train\.dataset\.entryPoint: expected a string"),
         ({"sidecar": {"timeoutSeconds": 0}}, r"sidecar\.timeoutSeconds: expected a number above 0"),
         ({"sidecar": {"transfer": "udp"}}, r"sidecar\.transfer: expected one of auto, grpc"),

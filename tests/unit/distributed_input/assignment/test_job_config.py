@@ -29,7 +29,6 @@ def test_all_fields_of_the_spec_are_used() -> None:
             "numSplits": 8,
             "partitions": 4,
             "batching": {"globalBatchSize": 16, "remainder": "pad"},
-            "order": "any",
             "epochs": 3,
             "determinism": "strict",
         },
@@ -42,7 +41,6 @@ def test_all_fields_of_the_spec_are_used() -> None:
         partitions=4,
         global_batch_size=16,
         remainder=types_pb2.PAD,
-        order=types_pb2.ANY,
         epochs=3,
         strict=True,
     )
@@ -63,7 +61,6 @@ def test_the_dataset_id_depends_on_the_entry_point_alone() -> None:
     ("spec", "field"),
     [
         ({"processingMode": "x"}, "processingMode"),
-        ({"order": "x"}, "order"),
         ({"batching": {"remainder": "x"}}, "remainder"),
     ],
 )

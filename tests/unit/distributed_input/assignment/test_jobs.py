@@ -72,7 +72,7 @@ def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> Non
     whole = facts.infinite is not False or facts.whole or facts.policy == "DATA"
     if facts.policy != "OFF" and whole:
         assert splits == partitions
-    elif facts.files and not facts.traced:
+    elif facts.files:
         assert splits <= facts.files
     if splits > SPLITS_PER_PARTITION * partitions:
         assert splits % partitions == 0 or splits == facts.files
@@ -186,7 +186,7 @@ def test_a_completed_job_is_a_completion_of_its_draft(
 
 @pytest.mark.parametrize(
     "changed",
-    [{"seed": 1}, {"partitions": 2}, {"num_splits": 4}, {"mode": 1}, {"name": "b"}, {"order": 1},
+    [{"seed": 1}, {"partitions": 2}, {"num_splits": 4}, {"mode": 1}, {"name": "b"},
      {"remainder": types_pb2.DROP}, {"strict": True}, {"dataset_id": "x"}],
 )  # fmt: skip
 def test_a_job_of_another_resource_is_no_completion(changed: dict[str, Any]) -> None:

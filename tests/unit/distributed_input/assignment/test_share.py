@@ -45,7 +45,6 @@ def test_in_parallel_epochs_every_consumer_owns_all_partitions() -> None:
         ({}, 3, 1, r"3 trainers cannot divide .* one of \[1, 2, 4, 8\] trainers"),
         ({}, 16, 1, r"spec\.partitions: 16 trainers cannot share 8 .* Set it to 16"),
         ({}, 1, 3, r"3 replicas of a trainer cannot divide a batch of 64 rows"),
-        ({"order": types_pb2.ANY}, 3, 1, r"3 trainers cannot divide a batch of 64 rows"),
     ],
 )
 def test_an_error_has_valid_numbers(
@@ -53,13 +52,6 @@ def test_an_error_has_valid_numbers(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         share_of(job(**fields), 0, consumers, replicas)
-
-
-def test_order_any_does_not_need_divisors() -> None:
-    loose = job(order=types_pb2.ANY, partitions=5, global_batch_size=60)
-    shares = [share_of(loose, c, 3) for c in range(3)]
-    assert [share.batch for share in shares] == [20, 20, 20]
-    assert sorted(p for share in shares for p in share.partitions) == list(range(5))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distributed_input.api.errors import ReplayWarning, UnavailableError
+from distributed_input.api.errors import DatasetFnError, ReplayWarning, UnavailableError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.share import share_of
 from distributed_input.client.reader import InputReader
@@ -128,7 +128,7 @@ def restored_by_two(position: trainer_pb2.Position) -> trainer_pb2.Position:
     """Return the position of two trainers after their first step."""
     start = trainer_pb2.Position()
     start.CopyFrom(position)
-    for name in ("end", "anchors", "prefixes_v2", "base_rows", "base_step", "extra_units"):
+    for name in ("end", "anchors", "prefixes", "base_rows", "base_step", "extra_units"):
         start.ClearField(name)
     start.step, start.consumers, start.epoch = 1, 2, 0
     return start
@@ -146,7 +146,6 @@ class GivenSteps:
     def __init__(self, run: Run, batches: Sequence[Sequence[int]], others: int) -> None:
         self.done, self.barrier = 0, self
         self.is_alone = others < 0
-        self.depends_on_arrival = run.job.order == types_pb2.ANY
         self._run, self._batches, self._others = run, list(batches), others
         self._rows = itertools.count()
 
@@ -229,6 +228,9 @@ class Run:
     def check_run(self) -> None:
         """Add the event."""
         self.add("check")
+
+    def check_others(self) -> None:
+        """Do nothing: the others read on."""
 
     def request_heartbeat(self) -> None:
         """Add the event."""
@@ -330,46 +332,10 @@ def test_with_drop_a_step_is_sent_once_all_have_its_rows(
     assert run.slots.slots == 4, "the dropped rows have released their slots"
 
 
-def test_with_any_order_each_unit_has_its_position(given: Given) -> None:
-    assert given([[2, 2, 2, 2], [2, 1]], 2, order=types_pb2.ANY).deliver() == [
-        *["unit 0: 0 1 at 0.1", "unit 1: 2 3 at 0.2", "unit 2: 4 5 at 0.3", "unit 3: 6 7 at 1.0"],
-        *["unit 4: 8 9 at 1.1", "heartbeat", "unit 5: 10 at 1.2", "unit 6: at 1.3"],
-        *["unit 7: at 2.0", "heartbeat", "others after 2?", *END, "end 8"],
-    ]
-
-
 BEGUN = trainer_pb2.Position(consumers=2, extra_units=1)
 
 
-def test_with_any_order_a_step_begun_has_the_rest_of_its_units(given: Given) -> None:
-    run = given([[2, 2, 2], [2]], 2, BEGUN, order=types_pb2.ANY)
-    assert run.deliver() == [
-        *["unit 0: 0 1 at 0.2", "unit 1: 2 3 at 0.3", "unit 2: 4 5 at 1.0"],
-        *["heartbeat", "unit 3: 6 7 at 1.1", "unit 4: at 1.2", "unit 5: at 1.3", "unit 6: at 2.0"],
-        *["heartbeat", "others after 2?", *END, "end 7"],
-    ]
-    assert [one for one in run.events if "batch" in one] == [
-        *["batch of 6", "batch of 8", "batch of 8"]
-    ]
-
-
-@pytest.mark.parametrize(
-    ("batch", "units"),
-    [
-        ([2, 1], ["unit 0: 0 1 at 0.2", "heartbeat", "unit 1: 2 at 0.3", "unit 2: at 1.0"]),
-        ([1], ["heartbeat", "unit 0: 0 at 0.2", "unit 1: at 0.3", "unit 2: at 1.0"]),
-        ([], ["heartbeat", "unit 0: at 0.2", "unit 1: at 0.3", "unit 2: at 1.0"]),
-    ],
-)
-def test_with_any_order_a_step_begun_is_completed_at_the_end(
-    given: Given, batch: list[int], units: list[str]
-) -> None:
-    assert given([batch], 0, BEGUN, order=types_pb2.ANY).deliver() == [
-        *[*units, "heartbeat", "others after 1?", *END, "end 3"]
-    ]
-
-
-def test_in_strict_order_units_that_the_trainer_has_are_read_again(given: Given) -> None:
+def test_units_that_the_trainer_has_are_read_again(given: Given) -> None:
     run = given([[2, 2, 2, 2]], 0, BEGUN)
     assert run.deliver()[:3] == ["unit 0: 2 3", "unit 1: 4 5", "unit 2: 6 7 at 1.0"]
     assert run.held == [1, 2, 3], "the slot of the unit that is not sent is free for the others"
@@ -418,6 +384,7 @@ def test_a_replay_that_differs_is_reported_before_the_end_of_its_step(
     ("error", "message"),
     [
         (UnavailableError("no rows"), ["failure UnavailableError no rows"]),
+        (DatasetFnError("row 7"), ["heartbeat", "failure DatasetFnError row 7"]),
         (KeyError("p"), ["failure DistributedInputError the sidecar failed: KeyError: 'p'"]),
         (Cancelled(), []),
     ],
@@ -434,6 +401,7 @@ def test_an_error_ends_the_run_and_is_reported(
     assert run.deliver() == message
     assert run.events[-1] == "close"
     assert not run.run.done
+    assert run.run.failed == ("row 7" if isinstance(error, DatasetFnError) else "")
 
 
 def test_an_error_after_the_end_of_the_connection_is_not_reported(

@@ -82,7 +82,7 @@ def test_many_small_units_are_sent_without_a_flush(
 def test_units_with_the_largest_positions_fit_into_packets(
     outbox: UnitOutbox, trainer: Trainer, slots: SlotPool
 ) -> None:
-    """With `order: any`, every unit has a position, and 1,024 partitions may be open."""
+    """1,024 partitions may be open."""
     units = [unit(slots, i) for i in range(module._PENDING_UNITS)]
     for one in units:
         one.after.CopyFrom(largest_position())
@@ -192,7 +192,7 @@ def test_progress_acknowledges_units_and_ends_a_wait(outbox: UnitOutbox, slots: 
     outbox.record_progress(trainer_pb2.Progress(waiting=True))
     times = outbox.times()
     assert (outbox.acks.units, times.wait_seconds, times.wall_seconds) == (1, 2, 3)
-    assert times.received is None, "an older client"
+    assert times.received is None
     received = types_pb2.ReceivedTotals(trainer="t", rows=2)
     outbox.record_progress(trainer_pb2.Progress(generation=1, units=1, received=received))
     assert outbox.times().received == received

@@ -129,11 +129,7 @@ def test_steps_that_wait_open_as_many_splits_as_the_workers_can_compute(
 
 def heartbeat_of(info: dispatcher_pb2.WorkerInfo) -> dispatcher_pb2.WorkerHeartbeatRequest:
     return dispatcher_pb2.WorkerHeartbeatRequest(
-        worker_id=info.worker_id,
-        address=info.address,
-        capacity=info.capacity,
-        has_connect=info.has_connect,
-        protocol=PROTOCOL,
+        worker_id=info.worker_id, address=info.address, capacity=info.capacity, protocol=PROTOCOL
     )
 
 
@@ -143,6 +139,9 @@ class FakeExchange:
     requests = 0
 
     def check_run(self) -> None:
+        pass
+
+    def check_others(self) -> None:
         pass
 
     def request_heartbeat(self) -> None:
@@ -362,42 +361,25 @@ class SteppedReader:
         self.reader._arrived = self.arrived
         self.reader.source.facts.changed = self.changed
 
-    def take(self, kind: str) -> list[RowBlock]:
-        """Take two rows of partition 0, or of any."""
-        return self.reader.take(0, 2) if kind == "take" else self.reader.take_any(2)
+    def take(self) -> list[RowBlock]:
+        """Take two rows of partition 0."""
+        return self.reader.take(0, 2)
 
 
-@pytest.mark.parametrize(
-    ("kind", "what"), [("take", "rows of partition 0"), ("take_any", "rows of any partition")]
-)
-def test_rows_that_come_later_are_waited_for(
-    pool: WorkerPool, clock: Clock, kind: str, what: str
-) -> None:
+def test_rows_that_come_later_are_waited_for(pool: WorkerPool, clock: Clock) -> None:
     stepped = SteppedReader(pool, clock, GivenPartition([[], [], [BLOCK]]))
-    assert stepped.take(kind) == [BLOCK]
-    assert stepped.arrived.seen == [{"rows": what}] * 2
+    assert stepped.take() == [BLOCK]
+    assert stepped.arrived.seen == [{"rows": "rows of partition 0"}] * 2
     assert stepped.waiting == {}
     assert clock.now == 102.0
 
 
-@pytest.mark.parametrize("kind", ["take", "take_any"])
-def test_a_partition_at_its_end_has_no_rows(pool: WorkerPool, clock: Clock, kind: str) -> None:
+def test_a_partition_at_its_end_has_no_rows(pool: WorkerPool, clock: Clock) -> None:
     stepped = SteppedReader(pool, clock, GivenPartition(ended=True))
-    assert stepped.take(kind) == []
+    assert stepped.take() == []
     stepped = SteppedReader(pool, clock, GivenPartition([[BLOCK]], ended=True))
-    assert stepped.take(kind) == [BLOCK]
+    assert stepped.take() == [BLOCK]
     assert clock.now == 100.0
-
-
-def test_rows_of_any_partition_come_from_the_first_that_has_some(
-    pool: WorkerPool, clock: Clock
-) -> None:
-    ended, later = GivenPartition(ended=True, problem="none"), GivenPartition([[], [BLOCK]])
-    stepped = SteppedReader(pool, clock, ended, later)
-    assert stepped.take("take_any") == [BLOCK]
-    later.problem = "the worker refuses"
-    with pytest.raises(UnavailableError, match=r"any partition arrived for 60 s .*worker refuses"):
-        stepped.take("take_any")
 
 
 @pytest.mark.parametrize(
@@ -413,16 +395,15 @@ def test_the_error_of_a_wait_has_its_cause(
 ) -> None:
     stepped = SteppedReader(pool, clock, partition)
     with pytest.raises(UnavailableError, match=message):
-        stepped.take("take")
+        stepped.take()
     assert clock.now == 161.0
     assert len(stepped.trainer.reports) == 4, "the wait was reported"
 
 
 def test_each_row_received_restarts_the_deadline(pool: WorkerPool, clock: Clock) -> None:
-    slow, idle = GivenPartition(advanced_at=130.0), GivenPartition()
-    stepped = SteppedReader(pool, clock, slow, idle)
+    stepped = SteppedReader(pool, clock, GivenPartition(advanced_at=130.0))
     with pytest.raises(UnavailableError):
-        stepped.take("take_any")
+        stepped.take()
     assert clock.now == 191.0
 
 
@@ -431,7 +412,7 @@ def test_units_that_are_kept_back_are_sent_before_a_wait(pool: WorkerPool, clock
     stepped = SteppedReader(pool, clock, partition)
     stepped.trainer.has_unsent = True
     stepped.trainer.on_flush = lambda: partition.takes.append([BLOCK])
-    assert stepped.take("take") == [BLOCK]
+    assert stepped.take() == [BLOCK]
     assert clock.now == 100.0, "the rows came while the units were sent"
     assert stepped.trainer.reports == []
 
@@ -529,7 +510,7 @@ def test_cancel_wakes_all_waits(pool: WorkerPool, clock: Clock) -> None:
     stepped = SteppedReader(pool, clock, GivenPartition())
     stepped.arrived.on_wait = stepped.reader.cancelled.set
     with pytest.raises(Cancelled):
-        stepped.take("take")
+        stepped.take()
     stepped.reader.cancel()
     assert stepped.arrived.notified
     assert stepped.changed.notified

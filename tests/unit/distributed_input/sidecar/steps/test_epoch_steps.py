@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.assignment import identity
 from distributed_input.assignment.share import Share, share_of
 from distributed_input.rows.blocks import RowBlock
-from distributed_input.rows.prefix import UNKNOWN_VERSION, Prefix
+from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 from distributed_input.sidecar.steps.resume import ResumeBase
@@ -50,9 +51,8 @@ def take(steps: EpochSteps, rows: int) -> list[int]:
     return [int(row) for block in steps.batch(rows) for row in block.buffers[0].view(np.int64)]
 
 
-@pytest.mark.parametrize("order", [types_pb2.STRICT, types_pb2.ANY])
-def test_all_rows_come_once(system: System, order: types_pb2.Order) -> None:
-    epoch = Epoch(system, order=order)
+def test_all_rows_come_once(system: System) -> None:
+    epoch = Epoch(system)
     steps = epoch.open()
     batches = [take(steps, BATCH) for _ in range(ROWS // BATCH)]
     assert [len(batch) for batch in batches] == [BATCH] * (ROWS // BATCH)
@@ -73,6 +73,7 @@ def test_a_restored_position_skips_no_row(system: System, done: int) -> None:
         found += take(steps, BATCH)
         steps.done += 1
     position = steps.position()
+    identity.stamp(position, before.reader.source.job)
     assert (position.step, position.epoch, position.job) == (done, 0, "train")
     resumed = after.open(position)
     again = resumed.position()
@@ -82,23 +83,6 @@ def test_a_restored_position_skips_no_row(system: System, done: int) -> None:
     assert sorted(found) == list(range(ROWS))
     before.reader.close()
     after.reader.close()
-
-
-@pytest.mark.parametrize(
-    ("version", "old", "new"), [(1, [6], []), (2, [], [6]), (UNKNOWN_VERSION, [], [])]
-)
-def test_a_position_keeps_the_versions_of_digests_apart(
-    system: System, monkeypatch: pytest.MonkeyPatch, version: int, old: list[int], new: list[int]
-) -> None:
-    """An older sidecar restores only prefixes that it can compare."""
-    epoch = Epoch(system)
-    steps = epoch.open()
-    at = PartitionPosition(0, 0, 6, Prefix(6, 99, version), ended=False)
-    monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at})
-    position = steps.position()
-    assert [one.rows for one in position.prefixes] == old
-    assert [one.rows for one in position.prefixes_v2] == new
-    epoch.reader.close()
 
 
 def test_no_block_crosses_the_border_of_a_unit(system: System) -> None:
@@ -117,8 +101,8 @@ def test_no_block_crosses_the_border_of_a_unit(system: System) -> None:
     "at",
     [
         PartitionPosition(0, 0, 6, None, ended=False),
-        PartitionPosition(0, 0, 0, Prefix(0, 0, 2), ended=False),
-        PartitionPosition(2, 20, 20, Prefix(6, 99, 2), ended=True),
+        PartitionPosition(0, 0, 0, Prefix(0, 0), ended=False),
+        PartitionPosition(2, 20, 20, Prefix(6, 99), ended=True),
     ],
     ids=["unknown", "no rows", "ended"],
 )
@@ -130,24 +114,10 @@ def test_a_position_has_only_prefixes_that_can_be_checked(
     monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at})
     position = steps.position(3)
     assert not position.prefixes
-    assert not position.prefixes_v2
     first = trainer_pb2.Anchor(ordinal=at.ordinal, rows=at.before, ended=at.ended)
     assert list(position.anchors) == [first, trainer_pb2.Anchor()]
     assert (position.extra_units, position.base_step) == (3, 0)
     assert not position.base_rows
-    epoch.reader.close()
-
-
-@pytest.mark.parametrize(("order", "own_rows"), [(types_pb2.STRICT, []), (types_pb2.ANY, [2, 2])])
-def test_a_position_has_own_rows_if_the_order_depends_on_arrival(
-    system: System, monkeypatch: pytest.MonkeyPatch, order: types_pb2.Order, own_rows: list[int]
-) -> None:
-    epoch = Epoch(system, order=order)
-    steps = epoch.open()
-    assert steps.depends_on_arrival is (order == types_pb2.ANY)
-    at = PartitionPosition(0, 0, 2, None, ended=False)
-    monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at, 1: at})
-    assert steps.position().own_rows == own_rows
     epoch.reader.close()
 
 
@@ -171,10 +141,6 @@ class GivenTakes(GivenTotals):
         data = np.zeros(8 * count, np.uint8)
         return [RowBlock(0, count, (data,), np.zeros(count, np.uint64))] if count else []
 
-    def take_any(self, rows: int) -> list[RowBlock]:
-        """Return the next rows."""
-        return self.take(-1, rows)
-
 
 def steps_of(reader: GivenTakes, replicas: int = 2) -> EpochSteps:
     any_reader: Any = reader
@@ -184,15 +150,6 @@ def steps_of(reader: GivenTakes, replicas: int = 2) -> EpochSteps:
 
 def given_job(**fields: Any) -> types_pb2.Job:
     return types_pb2.Job(partitions=2, global_batch_size=8, num_splits=2, **fields)
-
-
-def test_rows_of_any_order_are_requested_for_one_unit_at_a_time() -> None:
-    reader = GivenTakes(given_job(order=types_pb2.ANY), [3, 1, 4, 2, 0])
-    steps = steps_of(reader)
-    assert [block.rows for block in steps.batch(8)] == [3, 1, 4]
-    assert [rows for _, rows in reader.requests] == [4, 1, 4]
-    assert [block.rows for block in steps.batch(8)] == [2]
-    assert [rows for _, rows in reader.requests[3:]] == [4, 2]
 
 
 def test_a_turn_ends_with_its_rows_or_with_its_partition() -> None:

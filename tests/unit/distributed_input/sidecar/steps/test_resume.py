@@ -10,6 +10,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.api.proto.trainer_pb2 import Anchor, Position
 from distributed_input.api.proto.trainer_pb2 import Prefix as PrefixMessage
+from distributed_input.assignment import identity
 from distributed_input.assignment.share import share_of
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps import resume
@@ -27,7 +28,8 @@ def job(**fields: Any) -> types_pb2.Job:
 
 def saved(**fields: Any) -> Position:
     fields = {
-        "job": "train", "seed": 7, "partitions": 4, "global_batch_size": 8, "consumers": 2, **fields
+        "job": "train", "seed": 7, "partitions": 4, "global_batch_size": 8, "consumers": 2,
+        "format": identity.FORMAT, **fields,
     }  # fmt: skip
     return Position(**fields)
 
@@ -58,13 +60,13 @@ def test_a_strict_position_restores_any_consumer_of_any_count() -> None:
             resume.check_position(saved(), job(), share_of(job(), consumer, consumers))
 
 
-@pytest.mark.parametrize("fields", [{"mode": types_pb2.PARALLEL_EPOCHS}, {"order": types_pb2.ANY}])
-def test_other_positions_restore_only_their_own_consumer(fields: dict[str, int]) -> None:
-    own = job(**fields)
-    resume.check_position(saved(consumer=1), own, share_of(own, 1, 2))
+def test_a_position_of_parallel_epochs_restores_only_its_own_consumer() -> None:
+    own = job(mode=types_pb2.PARALLEL_EPOCHS)
+    position = saved(consumer=1, mode=own.mode)
+    resume.check_position(position, own, share_of(own, 1, 2))
     for consumer, consumers in ((0, 2), (1, 4)):
         with pytest.raises(PositionError, match="consumer 1 of 2 restores only that consumer"):
-            resume.check_position(saved(consumer=1), own, share_of(own, consumer, consumers))
+            resume.check_position(position, own, share_of(own, consumer, consumers))
 
 
 def test_rows_follow_from_the_step_and_from_known_totals() -> None:
@@ -97,21 +99,6 @@ def test_a_position_within_a_step_needs_the_same_units(units: int) -> None:
     resume.check_position(inside, whole, share_of(whole, 0, 4))
 
 
-def test_exact_rows_of_a_begun_step_fit_any_units() -> None:
-    own = job(order=types_pb2.ANY)
-    inside = saved(consumers=1, step=3, extra_units=3, units_per_step=4, own_rows=[5, 6, 7, 8])
-    for consumers, replicas in ((1, 4), (1, 2), (2, 1)):
-        share = share_of(own, 0, consumers, replicas)
-        resume.check_position(inside, own, share)
-        assert resume.has_same_cut(inside, share) == (replicas == 4)
-
-
-def test_own_rows_are_taken_as_they_are() -> None:
-    position = saved(consumers=1, own_rows=[5, 6, 7, 8])
-    rows = resume.rows_at(position, job(), share_of(job(), 0, 1), (0, 1, 2, 3), {})
-    assert rows == {0: 5, 1: 6, 2: 7, 3: 8}
-
-
 SPLITS = [5, 1, 3]
 ANCHORS = [Anchor(), Anchor(ordinal=1, rows=10)]
 PREFIX = PrefixMessage(partition=1, split=1, rows=4, digest=99)
@@ -120,8 +107,8 @@ PREFIX = PrefixMessage(partition=1, split=1, rows=4, digest=99)
 @pytest.mark.parametrize(
     ("rows", "start"),
     [
-        (15, PartitionStart(1, 10, 15, Prefix(4, 99, 1))),
-        (14, PartitionStart(1, 10, 14, Prefix(4, 99, 1))),
+        (15, PartitionStart(1, 10, 15, Prefix(4, 99))),
+        (14, PartitionStart(1, 10, 14, Prefix(4, 99))),
         (13, PartitionStart(1, 10, 13)),  # before the end of the prefix
         (10, PartitionStart(1, 10, 10)),  # at the anchor
         (9, PartitionStart(0, 0, 9)),  # before the anchor
@@ -138,12 +125,6 @@ def test_only_the_prefix_of_the_opened_split_is_used() -> None:
     assert resume.start_of(position, 1, 15, SPLITS).prefix is None
 
 
-def test_a_prefix_has_the_version_that_it_was_saved_with() -> None:
-    old = resume.start_of(saved(anchors=ANCHORS, prefixes=[PREFIX]), 1, 15, SPLITS)
-    new = resume.start_of(saved(anchors=ANCHORS, prefixes_v2=[PREFIX]), 1, 15, SPLITS)
-    assert (old.prefix, new.prefix) == (Prefix(4, 99, 1), Prefix(4, 99, 2))
-
-
 def test_totals_are_known_of_partitions_that_had_ended() -> None:
     anchors = [Anchor(ordinal=1, rows=3, ended=True), Anchor(ordinal=1, rows=4)]
     assert resume.known_totals(saved(anchors=anchors)) == {0: 3}
@@ -157,17 +138,6 @@ def test_a_partition_at_its_end_has_no_split_to_check() -> None:
 def test_rows_count_from_the_base_of_the_position() -> None:
     position = saved(step=3, base_step=1, base_rows=[2, 3, 4, 5])
     assert resume.rows_at(position, job(), share_of(job(), 0, 2), (1, 3), {}) == {1: 7, 3: 9}
-
-
-def test_the_position_of_a_single_consumer_restores_several_in_any_order() -> None:
-    own = job(order=types_pb2.ANY)
-    resume.check_position(saved(consumers=1), own, share_of(own, 1, 2))
-
-
-def test_as_many_rows_as_partitions_are_needed() -> None:
-    position = saved(consumers=1, own_rows=[5, 6, 7])
-    with pytest.raises(ValueError, match="shorter"):
-        resume.rows_at(position, job(), share_of(job(), 0, 1), (0, 1, 2, 3), {})
 
 
 def test_a_consumer_with_a_single_partition_has_all_rows_of_its_steps() -> None:
@@ -244,27 +214,13 @@ def test_the_position_of_another_job_opens_nothing() -> None:
 
 def test_in_parallel_epochs_a_consumer_reads_all_partitions_together() -> None:
     """A step has 4 of the 8 rows for each of the two consumers."""
-    base, reader = opened(saved(step=3), job(mode=types_pb2.PARALLEL_EPOCHS), consumers=2)
+    base, reader = opened(
+        saved(step=3, mode=types_pb2.PARALLEL_EPOCHS),
+        job(mode=types_pb2.PARALLEL_EPOCHS),
+        consumers=2,
+    )
     assert base == ResumeBase(3, [3, 3, 3, 3])
     assert reader.opened == [(0, 3), (1, 3), (2, 3), (3, 3)]
-
-
-@pytest.mark.parametrize(
-    ("fields", "consumers", "base"),
-    [
-        ({"own_rows": [5, 7]}, 2, ResumeBase(1, [0, 0, 0, 0])),
-        ({"own_rows": [5, 7], "base_rows": [1, 2, 3, 4]}, 2, ResumeBase(1, [1, 2, 3, 4])),
-        ({"own_rows": [5, 6, 7, 8], "consumers": 1}, 1, ResumeBase(3, [5, 6, 7, 8])),
-    ],
-)
-def test_rows_of_one_consumer_alone_keep_the_base(
-    fields: dict[str, Any], consumers: int, base: ResumeBase
-) -> None:
-    """The other consumers' rows at that step are unknown, because the order depends on arrival."""
-    own = job(order=types_pb2.ANY)
-    found, reader = opened(saved(step=3, base_step=1, **fields), own, consumers)
-    assert found == base
-    assert [rows for _, rows in reader.opened] == fields["own_rows"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +233,6 @@ def test_rows_of_one_consumer_alone_keep_the_base(
         {"extra_units": 2**31},
         {"base_rows": [1]},
         {"anchors": [Anchor()]},
-        {"own_rows": [1]},
     ],
     ids=lambda fields: next(iter(fields)),
 )
@@ -286,9 +241,8 @@ def test_a_position_with_impossible_numbers_is_refused(fields: Any) -> None:
         resume.check_position(saved(**fields), job(), share_of(job(), 0, 2))
 
 
-@pytest.mark.parametrize("order", [types_pb2.STRICT, types_pb2.ANY])
-def test_a_step_of_whole_elements_has_one_for_each_partition(order: int) -> None:
-    whole = job(global_batch_size=0, order=order)
+def test_a_step_of_whole_elements_has_one_for_each_partition() -> None:
+    whole = job(global_batch_size=0)
     share = share_of(whole, 0, 2)
     inside = saved(global_batch_size=0, extra_units=1)
     resume.check_position(inside, whole, share)
@@ -299,5 +253,5 @@ def test_a_step_of_whole_elements_has_one_for_each_partition(order: int) -> None
 
 def test_in_parallel_epochs_there_may_be_more_consumers_than_partitions() -> None:
     parallel = job(mode=types_pb2.PARALLEL_EPOCHS, global_batch_size=0)
-    position = saved(consumers=9, consumer=8, global_batch_size=0, own_rows=[])
+    position = saved(consumers=9, consumer=8, global_batch_size=0, mode=parallel.mode)
     resume.check_position(position, parallel, share_of(parallel, 8, 9))
