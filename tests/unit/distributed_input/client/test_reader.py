@@ -22,6 +22,7 @@ from distributed_input.api.errors import (
     UnavailableError,
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.assignment import identity
 from distributed_input.client import session
 from distributed_input.client.input import Input
 from distributed_input.client.reader import InputReader
@@ -413,7 +414,8 @@ def test_an_unread_end_does_not_end_the_next_epoch(tmp_path: Path, sidecar: Side
     trainer.close()
     later = Sidecar(tmp_path, 1)
     after = later.trainer()
-    assert after.start().position.step == 2
+    again = after.start().position
+    assert (again.step, again.format) == (2, identity.FORMAT), "the sidecar refuses other formats"
     second = reader.begin()
     assert after.start().generation == second
     after.unit(second, 0, step=1)
