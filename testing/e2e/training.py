@@ -103,15 +103,11 @@ class Training:
         if "autoscaling" in workers:
             del workers["replicas"]
         return {
-            "apiVersion": "distributed-input.dev/v1alpha1",
+            "apiVersion": "distributed-input.dev/v1beta1",
             "kind": "DistributedInput",
             "metadata": {"name": NAME},
             "spec": {
-                "dataset": {
-                    "entryPoint": "rows:dataset_fn",
-                    "args": arguments,
-                    "source": {"configMap": NAME},
-                },
+                "dataset": {"type": "EntryPoint", "entryPoint": {"function": "rows:dataset_fn", "args": arguments, "source": {"type": "ConfigMap", "configMap": {"name": NAME}}}},
                 "batching": {"globalBatchSize": 16},
                 "partitions": 8,
                 "numSplits": 32,

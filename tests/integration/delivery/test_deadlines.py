@@ -130,7 +130,7 @@ def test_a_dataset_that_hangs_causes_an_error_in_time(own_cluster: Cluster) -> N
 def test_a_split_that_hangs_is_reported_and_does_not_block_others(own_cluster: Cluster) -> None:
     """The worker has one CPU."""
     own_cluster.add_workers(1, "--parallelism", "1")
-    fields = {"partitions": 4, "numSplits": 4, "timeoutSeconds": 20, "order": "any", "epochs": 1}
+    fields = {"partitions": 4, "numSplits": 4, "timeoutSeconds": 20, "order": "Any", "epochs": 1}
     one = slow(0, 0, **fields)
     one["dataset"] = {"entryPoint": "wide:stuck_split", "args": {"rows": 64, "split": 1}}
     (sidecar,) = own_cluster.add_sidecars({"train": one})

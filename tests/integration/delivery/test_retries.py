@@ -173,7 +173,7 @@ def test_a_checkpoint_after_the_error_continues_with_the_failed_step(
 @pytest.mark.parametrize(
     "held",
     [
-        {"order": "any"},
+        {"order": "Any"},
         {"kib": 64},
         {"rows_before": FULL_STEPS * BATCH},
         {"rows_before": MIDDLE},

@@ -36,7 +36,7 @@ LOCAL = {"local": {"cpus": 1, "memory": "1Gi"}}
 Process = subprocess.Popen[str]
 LogOf = Callable[[], str]
 SPEC: dict[str, Any] = {
-    "dataset": {"entryPoint": "rows:numbered", "args": {"rows": ROWS}},
+    "dataset": {"type": "EntryPoint", "entryPoint": {"function": "rows:numbered", "args": {"rows": ROWS}}},
     "batching": {"globalBatchSize": 8},
     "partitions": 2,
     "sidecar": {"buffer": "4Mi"},
@@ -219,7 +219,7 @@ def test_a_trainer_reads_on_while_an_upgrade_and_a_rollback_replace_all_pods(cod
     rows, steps = 480, iter(range(60))
     dataset = {"entryPoint": "wide:wide", "args": {"rows": rows}}
     first = pod_ports()
-    spec = {**SPEC, "dataset": dataset, "workers": {"terminationGracePeriodSeconds": 5}}
+    spec = {**SPEC, "dataset": dataset, "workers": {"template": {"spec": {"terminationGracePeriodSeconds": 5}}}}
     before = create_pods(spec, release, codes[release], first)
     found: list[int] = []
     with Pods(before.config) as pods:
@@ -269,17 +269,9 @@ def test_images_of_an_earlier_release_have_all_fixed_flags(codes, release):
     [
         {},
         {
-            "dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}},
-            "determinism": "relaxed",
-            "workers": {
-                "image": "own:1",
-                "autoscaling": {"minReplicas": 1, "maxReplicas": 3},
-                "accelerator": {"type": "nvidia"},
-                "placement": "near-trainers",
-                "spot": True,
-                "env": [{"name": "KEY", "value": "v"}],
-                "podTemplate": {"spec": {"hostname": "x"}},
-            },
+            "dataset": {"type": "EntryPoint", "entryPoint": {"function": "a:b", "source": {"type": "ConfigMap", "configMap": {"name": "code"}}}},
+            "determinism": "Relaxed",
+            "workers": {"autoscaling": {"minReplicas": 1, "maxReplicas": 3}, "accelerator": {"resourceName": "nvidia.com/gpu"}, "placement": "NearTrainers", "spot": True, "podTemplate": {"spec": {"hostname": "x"}}, "template": {"spec": {"containers": [{"name": "worker", "image": "own:1", "env": [{"name": "KEY", "value": "v"}]}]}}},
             "sidecar": {"image": "own:2"},
             "tfDataService": {"staticSharding": False, "crossTrainerCache": "1Gi"},
         },

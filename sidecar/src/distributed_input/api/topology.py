@@ -46,8 +46,8 @@ def trainers_problem(
         trainers: number of trainers.
         partitions: P. None: the default, which depends on the dataset if `rows` is None.
         rows: rows of a global step. None: the dataset determines them.
-        any_order: spec.order is `any`.
-        parallel: each trainer reads the whole dataset (`parallel_epochs`).
+        any_order: spec.order is `Any`.
+        parallel: each trainer reads the whole dataset (`ParallelEpochs`).
     """
     if rows and rows % trainers and (parallel or any_order):
         return (

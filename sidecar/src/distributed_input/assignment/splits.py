@@ -39,14 +39,14 @@ def check_topology(rows_per_step: int, partitions: int, consumers: int) -> None:
     if rows_per_step % partitions:
         raise ConfigError(
             f"spec.partitions: {partitions} does not divide the global batch of {rows_per_step} "
-            f"rows. Use one of {divisors(rows_per_step)}, or set spec.order: any"
+            f"rows. Use one of {divisors(rows_per_step)}, or set spec.order: Any"
         )
     if partitions % consumers:
         raise ConfigError(
             f"spec.partitions: {consumers} trainers cannot divide {partitions} partitions. Use one "
             f"of {divisors(partitions)} trainers, or one of the partitions "
             f"{[d for d in divisors(rows_per_step) if d % consumers == 0] or '(none is valid)'}, "
-            "or set spec.order: any"
+            "or set spec.order: Any"
         )
 
 

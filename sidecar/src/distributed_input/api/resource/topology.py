@@ -15,20 +15,20 @@ def partitions(spec: InputSpec) -> int | None:
 
 def is_known(spec: InputSpec) -> bool:
     """Return whether the resource determines which numbers of trainers can read an input."""
-    return partitions(spec) is not None or spec.processing_mode == "parallel_epochs"
+    return partitions(spec) is not None or spec.processing_mode == "ParallelEpochs"
 
 
 def trainer_counts(spec: InputSpec) -> list[int] | None:
     """Return the numbers of trainers that can read an input. None: any, or not known yet."""
     found = partitions(spec)
-    if found is None or spec.processing_mode == "parallel_epochs":
+    if found is None or spec.processing_mode == "ParallelEpochs":
         return None
-    return list(range(1, found + 1)) if spec.order == "any" else topology.divisors(found)
+    return list(range(1, found + 1)) if spec.order == "Any" else topology.divisors(found)
 
 
 def possible_trainers(spec: InputSpec) -> str:
     """Return the numbers of trainers that can read an input, as text."""
-    if spec.processing_mode == "parallel_epochs":
+    if spec.processing_mode == "ParallelEpochs":
         return "any number of trainers, each with its own epochs"
     found = partitions(spec)
     if found is None:
@@ -36,7 +36,7 @@ def possible_trainers(spec: InputSpec) -> str:
             "1 trainer can read it. How many can share it depends on the dataset's batch size. To "
             "choose, set spec.partitions: 8 is for 1, 2, 4 or 8 trainers"
         )
-    if spec.order == "any":
+    if spec.order == "Any":
         return f"{found} partitions for up to {found} trainers"
     return f"{found} partitions for {topology.possible_trainers(found)} trainers"
 
@@ -56,7 +56,7 @@ def trainers_problem(
         trainers,
         spec.partitions,
         spec.batching.global_batch_size if batch_size_is_final else None,
-        any_order=spec.order == "any",
-        parallel=spec.processing_mode == "parallel_epochs",
+        any_order=spec.order == "Any",
+        parallel=spec.processing_mode == "ParallelEpochs",
     )
     return Problem(("spec", "partitions"), text) if text else None

@@ -58,7 +58,7 @@ class EpochSteps:
 
     @property
     def depends_on_arrival(self) -> bool:
-        """Whether the order of rows depends on which arrive first (spec.order: any)."""
+        """Whether the order of rows depends on which arrive first (spec.order: Any)."""
         return self._job.order == types_pb2.ANY
 
     def batch(self, rows: int) -> Iterator[RowBlock]:

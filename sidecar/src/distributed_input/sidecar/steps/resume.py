@@ -54,13 +54,13 @@ def check_position(position: Position, job: types_pb2.Job, share: Share) -> None
     )
     if job.mode == types_pb2.PARALLEL_EPOCHS and not alone:
         raise PositionError(
-            f"in parallel_epochs {restores}: each consumer has its own epoch. Run as many trainers "
+            f"in ParallelEpochs {restores}: each consumer has its own epoch. Run as many trainers "
             "as before, each with its own checkpoint"
         )
     if job.order == types_pb2.ANY and position.consumers > 1 and not alone:
         raise PositionError(
-            f"with order: any {restores}. Save and restore one checkpoint for each trainer, or set "
-            "spec.order: strict"
+            f"with order: Any {restores}. Save and restore one checkpoint for each trainer, or set "
+            "spec.order: Strict"
         )
     if position.extra_units and not (share.whole or position.own_rows):
         _check_begun_step(position, share)
