@@ -35,7 +35,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit integrati
 cluster_LANE := charts publishing operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults conversions mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -189,9 +189,6 @@ cluster-down: $(SYNCED) ## Stop this cluster, also after a crash
 faults: $(SYNCED) ## Run schedules of faults, with real processes and in virtual time; test that each guard is needed
 	pytest tests/chaos tests/delivery
 
-conversions: $(SYNCED) ## Check the laws of the conversion with many generated resources: make conversions N=10000
-	CONVERSIONS=$(or $(N),10000) pytest tests/unit/distributed_input/api/resource/conversion --timeout 3600
-
 mutation: $(SYNCED) ## Remove single guards from a copy of the sources, and check that a test fails (20 min)
 	python -m testing.mutation
 
@@ -244,12 +241,11 @@ protos-check: $(UV) ## Check that the stubs match the .proto files
 	{ echo 'The stubs differ from the .proto files: run `make protos` and commit what it writes.'; exit 1; }
 
 crds: $(SYNCED) ## Generate the custom resource definitions from the models
-	python -m distributed_input.api.resource.crd > crds/distributedinputs.yaml
-	python -m distributed_input.api.resource.policy_crd > crds/inputpolicies.yaml
+	python -m distributed_input.api.resource.crd crds
 
 crds-check: $(SYNCED) ## Check that the custom resource definitions match the models
-	@diff crds/distributedinputs.yaml <(python -m distributed_input.api.resource.crd) && \
-	diff crds/inputpolicies.yaml <(python -m distributed_input.api.resource.policy_crd) || \
+	@folder=$$(mktemp -d) && python -m distributed_input.api.resource.crd $$folder && \
+	diff -r crds $$folder || \
 	{ echo 'The definition differs from the model: run `make crds` and commit what it writes.'; exit 1; }
 
 permissions: $(SYNCED) ## Write the table of permissions in docs/security.md from the chart

@@ -15,9 +15,9 @@ Json = dict[str, Any]
 Field = tuple[str, ...]
 
 BASE: Json = {
-    "dataset": {"entryPoint": "digits:dataset_fn"},
+    "dataset": {"type": "EntryPoint", "entryPoint": {"function": "digits:dataset_fn"}},
     "workers": {"replicas": 1},
-    "encryption": "none",
+    "encryption": "None",
 }
 CODE = "acto-code"
 """Name of a ConfigMap that must exist."""
@@ -32,12 +32,14 @@ _MOST = 50
 
 # Values that a schema does not give, with the fields that they need.
 _SPECIAL: dict[str, Json] = {
-    "dataset.entryPoint": {"dataset": {"entryPoint": "other.code:make"}},
+    "dataset.entryPoint": {
+        "dataset": {"type": "EntryPoint", "entryPoint": {"function": "other.code:make"}}
+    },
     "dataset.args": {"dataset": {"args": {"size": 3}}},
     "dataset.source.path": {"dataset": {"source": {"path": "code"}}},
     "dataset.source.configMap": {"dataset": {"source": {"configMap": CODE}}},
     "dataset.source.image": {"dataset": {"source": {"image": True}}},
-    "dataset.fromTrainer": {"dataset": {"fromTrainer": False}},
+    "dataset.fromTrainer": {"dataset": {"type": "Trainer"}},
     "workers.replicas": {"workers": {"replicas": 3}},
     "workers.autoscaling.minReplicas": {
         "workers": {"autoscaling": {"minReplicas": 2, "maxReplicas": 4}}
@@ -52,31 +54,68 @@ _SPECIAL: dict[str, Json] = {
     },
     "workers.local.cpus": {"workers": {"local": {"cpus": 3, "memory": "2Gi"}}},
     "workers.local.memory": {"workers": {"local": {"cpus": 1, "memory": "3Gi"}}},
-    "workers.accelerator.type": {"workers": {"accelerator": {"type": "nvidia"}}},
+    "workers.accelerator.type": {"workers": {"accelerator": {"resourceName": "nvidia.com/gpu"}}},
     "workers.accelerator.product": {
-        "workers": {"accelerator": {"type": "nvidia", "product": "L4"}}
-    },
-    "workers.accelerator.count": {"workers": {"accelerator": {"type": "gke-nvidia", "count": 2}}},
-    "workers.accelerator.topology": {
         "workers": {
-            "accelerator": {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"}
+            "accelerator": {
+                "resourceName": "nvidia.com/gpu",
+                "nodeSelector": {"nvidia.com/gpu.product": "L4"},
+            }
         }
     },
-    "workers.priorityClassName": {"workers": {"priorityClassName": "system-cluster-critical"}},
-    "workers.serviceAccountName": {"workers": {"serviceAccountName": "default"}},
-    "workers.nodeSelector": {"workers": {"nodeSelector": {"pool": "input"}}},
-    "workers.tolerations": {"workers": {"tolerations": [{"key": "x", "operator": "Exists"}]}},
+    "workers.accelerator.count": {
+        "workers": {"accelerator": {"resourceName": "nvidia.com/gpu", "count": 2}}
+    },
+    "workers.accelerator.topology": {
+        "workers": {
+            "accelerator": {
+                "resourceName": "google.com/tpu",
+                "nodeSelector": {
+                    "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+                    "cloud.google.com/gke-tpu-topology": "2x2",
+                },
+            }
+        }
+    },
+    "workers.priorityClassName": {
+        "workers": {"template": {"spec": {"priorityClassName": "system-cluster-critical"}}}
+    },
+    "workers.serviceAccountName": {
+        "workers": {"template": {"spec": {"serviceAccountName": "default"}}}
+    },
+    "workers.nodeSelector": {
+        "workers": {"template": {"spec": {"nodeSelector": {"pool": "input"}}}}
+    },
+    "workers.tolerations": {
+        "workers": {"template": {"spec": {"tolerations": [{"key": "x", "operator": "Exists"}]}}}
+    },
     "dispatcher.priorityClassName": {
         "dispatcher": {"priorityClassName": "system-cluster-critical"}
     },
     "dispatcher.nodeSelector": {"dispatcher": {"nodeSelector": {"pool": "input"}}},
     "dispatcher.tolerations": {"dispatcher": {"tolerations": [{"key": "x", "operator": "Exists"}]}},
-    "workers.env": {"workers": {"env": [{"name": "LEVEL", "value": "3"}]}},
-    "workers.volumes": {"workers": {"volumes": [{"name": "more", "emptyDir": {}}]}},
+    "workers.env": {
+        "workers": {
+            "template": {
+                "spec": {
+                    "containers": [{"name": "worker", "env": [{"name": "LEVEL", "value": "3"}]}]
+                }
+            }
+        }
+    },
+    "workers.volumes": {
+        "workers": {"template": {"spec": {"volumes": [{"name": "more", "emptyDir": {}}]}}}
+    },
     "workers.volumeMounts": {
         "workers": {
-            "volumes": [{"name": "more", "emptyDir": {}}],
-            "volumeMounts": [{"name": "more", "mountPath": "/more"}],
+            "template": {
+                "spec": {
+                    "volumes": [{"name": "more", "emptyDir": {}}],
+                    "containers": [
+                        {"name": "worker", "volumeMounts": [{"name": "more", "mountPath": "/more"}]}
+                    ],
+                }
+            }
         }
     },
     "workers.stateDirectory": {"workers": {"stateDirectory": "/states"}},
@@ -88,7 +127,7 @@ _SPECIAL: dict[str, Json] = {
             }
         }
     },
-    "encryption": {"encryption": "all"},
+    "encryption": {"encryption": "All"},
     "tfDataService.journal": {"tfDataService": {"journal": {"emptyDir": {"medium": "Memory"}}}},
 }
 _TEXTS = {"image": "other:2", "accelerator": "h100", "priorityClass": "release"}

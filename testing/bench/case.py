@@ -15,7 +15,7 @@ REPO = Path(__file__).resolve().parents[2]
 class DataPlane:
     """How rows of DistributedInput reach the trainer."""
 
-    transfer: str = "auto"
+    transfer: str = "Auto"
     """As in spec.sidecar.transfer."""
     loopback: bool = True
     """Rows use shared memory. If False, workers have another address of this machine."""
@@ -33,8 +33,8 @@ OURS_TLS = "DistributedInput, TCP with TLS"
 SYSTEMS = (LOCAL, SERVICE_AUTO, SERVICE, OURS, OURS_GRPC, OURS_GRPC_TLS, OURS_TCP, OURS_TLS)
 DATA_PLANES = {
     OURS: DataPlane(),
-    OURS_GRPC: DataPlane(transfer="grpc"),
-    OURS_GRPC_TLS: DataPlane(transfer="grpc", encrypted=True),
+    OURS_GRPC: DataPlane(transfer="GRPC"),
+    OURS_GRPC_TLS: DataPlane(transfer="GRPC", encrypted=True),
     OURS_TCP: DataPlane(loopback=False),
     OURS_TLS: DataPlane(loopback=False, encrypted=True),
 }

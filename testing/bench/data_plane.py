@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api.resource.data_plane import data_plane_config
+from distributed_input.api.resource.data_plane import input_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from testing.bench.case import DATA_PLANES, REPO, Case, DataPlane, System, TrainerSetup
 from testing.bench.processes import BenchError, Server, server
@@ -79,14 +79,18 @@ def serve(case: Case, system: str, folder: Path) -> Iterator[System]:
 
 def _config(case: Case, transfer: str) -> dict[str, Any]:
     """Return the data plane's configuration for this case, with the product's defaults."""
-    dataset = {"entryPoint": case.target, "args": dict(case.args), "source": {"path": str(REPO)}}
-    spec: dict[str, Any] = {"dataset": dataset, "sidecar": {"transfer": transfer}}
+    source = {"type": "Path", "path": str(REPO)}
+    entry = {"function": case.target, "args": dict(case.args), "source": source}
+    spec: dict[str, Any] = {
+        "dataset": {"type": "EntryPoint", "entryPoint": entry},
+        "sidecar": {"transfer": transfer},
+    }
     if case.partitions:
         spec["partitions"] = case.partitions
     resource = DistributedInput.model_validate(
         {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "bench"}, "spec": spec}
     )
-    return data_plane_config(resource)
+    return input_config(resource).to_json()
 
 
 def start_process(

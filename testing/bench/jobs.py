@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from distributed_input.api.resource.data_plane import data_plane_config
+from distributed_input.api.resource.data_plane import input_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from testing.bench.case import REPO
 from testing.bench.data_plane import start_process
@@ -167,12 +167,13 @@ def _reader(job: str, shared: str, epochs: int) -> subprocess.Popen[bytes]:
 
 
 def _config(seed: int, epochs: int) -> dict[str, Any]:
-    dataset = {"entryPoint": TARGET, "args": {"folder": "data"}, "source": {"path": str(REPO)}}
-    spec = {"dataset": dataset, "seed": seed, "epochs": epochs}
+    source = {"type": "Path", "path": str(REPO)}
+    entry = {"function": TARGET, "args": {"folder": "data"}, "source": source}
+    spec = {"dataset": {"type": "EntryPoint", "entryPoint": entry}, "seed": seed, "epochs": epochs}
     resource = DistributedInput.model_validate(
         {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "bench"}, "spec": spec}
     )
-    return data_plane_config(resource)
+    return input_config(resource).to_json()
 
 
 if __name__ == "__main__":

@@ -35,11 +35,11 @@ _BATCH = 16
 _HASHED = bytes(8 << 20)
 _SAMPLE_SECONDS = 0.25
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {{name: bench}}
 spec:
-  dataset: {{entryPoint: "testing.bench.local_worker:dataset_fn", source: {{path: {repo}}}}}
+  dataset: {{type: EntryPoint, entryPoint: {{function: "testing.bench.local_worker:dataset_fn", source: {{type: Path, path: {repo}}}}}}}
   batching: {{globalBatchSize: {batch}}}
   sidecar: {{buffer: 64Mi}}
 """

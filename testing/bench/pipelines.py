@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api.resource.data_plane import data_plane_config
+from distributed_input.api.resource.data_plane import input_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from testing.bench.case import REPO
 from testing.bench.data_plane import start_process
@@ -292,12 +292,16 @@ def _run(
 
 
 def _config(name: str, data: Path) -> dict[str, Any]:
-    entry = {"entryPoint": f"testing.bench.pipelines:{name}", "args": {"folder": str(data)}}
-    spec = {"dataset": {**entry, "source": {"path": str(REPO)}}}
+    entry = {
+        "function": f"testing.bench.pipelines:{name}",
+        "args": {"folder": str(data)},
+        "source": {"type": "Path", "path": str(REPO)},
+    }
+    spec = {"dataset": {"type": "EntryPoint", "entryPoint": entry}}
     resource = DistributedInput.model_validate(
         {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "bench"}, "spec": spec}
     )
-    return data_plane_config(resource)
+    return input_config(resource).to_json()
 
 
 if __name__ == "__main__":

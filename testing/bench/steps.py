@@ -34,11 +34,11 @@ _SIZE = 96  # a batch of images of 96x96 pixels takes about 2 ms
 _STEP_SECONDS = 0.02
 _WARM_UP = 50
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {{name: bench}}
 spec:
-  dataset: {{entryPoint: "testing.bench.steps:dataset_fn", source: {{path: {repo}}}}}
+  dataset: {{type: EntryPoint, entryPoint: {{function: "testing.bench.steps:dataset_fn", source: {{type: Path, path: {repo}}}}}}}
 """
 REMAINDERS = ("keep", "drop", "pad")
 _BATCHING = "  batching: {{globalBatchSize: 64, remainder: {remainder}}}\n"

@@ -13,8 +13,6 @@ from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input.api.resource.parse import parse_all
 from distributed_input.api.resource.policy import POLICY_KIND, InputPolicy
 from distributed_input.api.resource.problems import ResourceError
-from distributed_input.api.resource.v1beta1.input import BETA_VERSION
-from distributed_input.api.resource.v1beta1.policy import BetaPolicy
 
 _VALUES = Path(__file__).parents[2] / "charts" / "distributed-input" / "values.yaml"
 TESTED = {
@@ -66,8 +64,7 @@ def _invalid_input(document: dict[str, Any]) -> list[str]:
 
 def _invalid_policy(document: dict[str, Any]) -> list[str]:
     try:
-        beta = document.get("apiVersion") == BETA_VERSION
-        (BetaPolicy if beta else InputPolicy).model_validate(document)
+        InputPolicy.model_validate(document)
     except ValidationError as error:
         return [str(error)]
     return []

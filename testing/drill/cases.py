@@ -67,7 +67,7 @@ def running(case: Case) -> Iterator[Path]:
         source = {"path": str(Path(__file__).parent)}
         dataset = {"entryPoint": "slow_rows:dataset_fn", "args": case.args, "source": source}
         resource = {
-            "apiVersion": "distributed-input.dev/v1alpha1",
+            "apiVersion": "distributed-input.dev/v1beta1",
             "kind": "DistributedInput",
             "metadata": {"name": "drill"},
             "spec": {"dataset": dataset, **case.spec},

@@ -103,14 +103,17 @@ class Training:
         if "autoscaling" in workers:
             del workers["replicas"]
         return {
-            "apiVersion": "distributed-input.dev/v1alpha1",
+            "apiVersion": "distributed-input.dev/v1beta1",
             "kind": "DistributedInput",
             "metadata": {"name": NAME},
             "spec": {
                 "dataset": {
-                    "entryPoint": "rows:dataset_fn",
-                    "args": arguments,
-                    "source": {"configMap": NAME},
+                    "type": "EntryPoint",
+                    "entryPoint": {
+                        "function": "rows:dataset_fn",
+                        "args": arguments,
+                        "source": {"type": "ConfigMap", "configMap": {"name": NAME}},
+                    },
                 },
                 "batching": {"globalBatchSize": 16},
                 "partitions": 8,

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.api.resource.data_plane import data_plane_config
+from distributed_input.api.resource.data_plane import input_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import open_channel
@@ -43,7 +43,10 @@ def spec(entry_point: str = "", args: Mapping[str, Any] | None = None, **fields:
     batching = {k: fields.pop(k) for k in ("globalBatchSize", "remainder") if k in fields}
     sidecar: dict[str, Any] = {"buffer": "16Mi", "timeoutSeconds": 30}
     sidecar |= {k: fields.pop(k) for k in ("buffer", "readAhead", "timeoutSeconds") if k in fields}
-    dataset = {"entryPoint": entry_point, "args": dict(args or {})} if entry_point else {}
+    dataset: dict[str, Any] = {"type": "Trainer"}
+    if entry_point:
+        entry = {"function": entry_point, "args": dict(args or {})}
+        dataset = {"type": "EntryPoint", "entryPoint": entry}
     resource = DistributedInput.model_validate(
         {
             "apiVersion": API_VERSION,
@@ -52,7 +55,7 @@ def spec(entry_point: str = "", args: Mapping[str, Any] | None = None, **fields:
             "spec": {"dataset": dataset, "batching": batching, "sidecar": sidecar, **fields},
         }
     )
-    return data_plane_config(resource)
+    return input_config(resource).to_json()
 
 
 class Part:

@@ -131,7 +131,7 @@ _YAML = (
     ),
     Mistake(
         "The resource", "An enum value of another field.", VALIDATE, "strict",
-        _spec("workers: {", "order: random\n  workers: {"),
+        _spec("workers: {", "determinism: random\n  workers: {"),
     ),
     Mistake(
         "The resource", "A batch that the trainers cannot share.",

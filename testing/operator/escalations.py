@@ -15,7 +15,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _LABEL = {"distributed-input.dev/input": "digits"}
 _OWNER = {
-    "apiVersion": "distributed-input.dev/v1alpha1",
+    "apiVersion": "distributed-input.dev/v1beta1",
     "kind": "DistributedInput",
     "name": "digits",
     "uid": "00000000-0000-0000-0000-000000000000",
@@ -82,7 +82,7 @@ FORBIDDEN: dict[str, tuple[str, str, Any, str]] = {
     "delete a Deployment": ("DELETE", f"{APPS}/theirs", None, ""),
     "delete an input": (
         "DELETE",
-        "/apis/distributed-input.dev/v1alpha1/namespaces/TENANT/distributedinputs/x",
+        "/apis/distributed-input.dev/v1beta1/namespaces/TENANT/distributedinputs/x",
         None,
         "",
     ),

@@ -121,9 +121,13 @@ def manifest(name: str, **spec: Any) -> dict[str, Any]:
 
     `encryption=None` omits the field, so that the input gets the operator's default.
     """
-    spec = {"dataset": {"entryPoint": "digits:dataset_fn"}, "encryption": "none", **spec}
+    spec = {
+        "dataset": {"type": "EntryPoint", "entryPoint": {"function": "digits:dataset_fn"}},
+        "encryption": "None",
+        **spec,
+    }
     return {
-        "apiVersion": "distributed-input.dev/v1alpha1",
+        "apiVersion": "distributed-input.dev/v1beta1",
         "kind": "DistributedInput",
         "metadata": {"name": name},
         "spec": {key: value for key, value in spec.items() if value is not None},

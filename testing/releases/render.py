@@ -44,13 +44,14 @@ def render(request: dict[str, Any]) -> list[Any]:
 
 
 def _resource(request: dict[str, Any]) -> DistributedInput:
+    entry = {"function": request["function"], "args": request["args"]}
     spec = {
-        "dataset": {"entryPoint": request["function"], "args": request["args"]},
+        "dataset": {"type": "EntryPoint", "entryPoint": entry},
         "batching": {"globalBatchSize": 8},
         "partitions": 2,
         "sidecar": {"buffer": "4Mi"},
-        "workers": {"terminationGracePeriodSeconds": 5},
-        "encryption": "none",  # the pods of a test have no certificates
+        "workers": {"template": {"spec": {"terminationGracePeriodSeconds": 5}}},
+        "encryption": "None",  # the pods of a test have no certificates
     }
     meta = {"name": NAME, "namespace": "team", "uid": "u-1", "generation": 3}
     return DistributedInput.model_validate(

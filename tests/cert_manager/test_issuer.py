@@ -49,7 +49,7 @@ def authority(cluster: Cluster) -> bytes:
 
 
 def test_inputs_get_certificates_that_end_at_the_root(cluster, operator):
-    cluster.create(manifest(NAME, encryption="all"))
+    cluster.create(manifest(NAME, encryption="All"))
     eventually(lambda: is_signed_by(input_authority(cluster, NAME), authority(cluster)))
     for role in (DISPATCHER, WORKER, SIDECAR, VIEWER):
         assert certificate(cluster, NAME, role).own.role == role

@@ -29,34 +29,82 @@ CODE = {"entryPoint": "code:make", "source": {"configMap": "theirs"}}
 
 def an_input(name: str, **spec: Any) -> dict[str, Any]:
     """Return an input without encryption. By default, its trainer sends the dataset."""
-    meta, spec = {"name": name}, {"encryption": "none", **spec}
+    meta, spec = {"name": name}, {"encryption": "None", **spec}
     return {"apiVersion": INPUT.api_version, "kind": INPUT.kind, "metadata": meta, "spec": spec}
 
 
 ATTACKS: dict[str, dict[str, Any]] = {
-    "dataset.entryPoint": {"dataset": {"entryPoint": "os:system"}},
+    "dataset.entryPoint": {
+        "dataset": {"type": "EntryPoint", "entryPoint": {"function": "os:system"}}
+    },
     "dataset.source.configMap": {"dataset": CODE},
-    "workers.image": {"workers": {"image": "miner:1"}},
-    "workers.serviceAccountName": {"workers": {"serviceAccountName": "powerful"}},
+    "workers.image": {
+        "workers": {"template": {"spec": {"containers": [{"name": "worker", "image": "miner:1"}]}}}
+    },
+    "workers.serviceAccountName": {
+        "workers": {"template": {"spec": {"serviceAccountName": "powerful"}}}
+    },
     "workers.podTemplate": {"workers": {"podTemplate": {"spec": {"hostNetwork": True}}}},
-    "workers.volumes": {"workers": {"volumes": [{"name": "s", "secret": {"secretName": "db"}}]}},
-    "workers.volumeMounts": {"workers": {"volumeMounts": [{"name": "token", "mountPath": "/t"}]}},
-    "workers.env": {"workers": {"env": [{"name": "A", **SECRET}]}},
-    "workers.nodeSelector": {"workers": {"nodeSelector": {"pool": "control-plane"}}},
-    "workers.tolerations": {"workers": {"tolerations": [{"operator": "Exists"}]}},
-    "workers.priorityClassName": {"workers": {"priorityClassName": "system-node-critical"}},
+    "workers.volumes": {
+        "workers": {
+            "template": {"spec": {"volumes": [{"name": "s", "secret": {"secretName": "db"}}]}}
+        }
+    },
+    "workers.volumeMounts": {
+        "workers": {
+            "template": {
+                "spec": {
+                    "containers": [
+                        {"name": "worker", "volumeMounts": [{"name": "token", "mountPath": "/t"}]}
+                    ]
+                }
+            }
+        }
+    },
+    "workers.env": {
+        "workers": {
+            "template": {
+                "spec": {"containers": [{"name": "worker", "env": [{"name": "A", **SECRET}]}]}
+            }
+        }
+    },
+    "workers.nodeSelector": {
+        "workers": {"template": {"spec": {"nodeSelector": {"pool": "control-plane"}}}}
+    },
+    "workers.tolerations": {
+        "workers": {"template": {"spec": {"tolerations": [{"operator": "Exists"}]}}}
+    },
+    "workers.priorityClassName": {
+        "workers": {"template": {"spec": {"priorityClassName": "system-node-critical"}}}
+    },
     "dispatcher.nodeSelector": {"dispatcher": {"nodeSelector": {"pool": "control-plane"}}},
     "dispatcher.tolerations": {"dispatcher": {"tolerations": [{"operator": "Exists"}]}},
     "dispatcher.priorityClassName": {"dispatcher": {"priorityClassName": "system-node-critical"}},
-    "workers.accelerator": {"workers": {"accelerator": {"type": "nvidia"}}},
+    "workers.accelerator": {"workers": {"accelerator": {"resourceName": "nvidia.com/gpu"}}},
     "workers.stateDirectory": {"workers": {"stateDirectory": "/states"}},
-    "workers.placement": {"workers": {"placement": "near-trainers"}},
+    "workers.placement": {"workers": {"placement": "NearTrainers"}},
     "workers.spot": {"workers": {"spot": True}},
     "workers.resources.limits[nvidia.com/gpu]": {
-        "workers": {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+        "workers": {
+            "template": {
+                "spec": {
+                    "containers": [
+                        {"name": "worker", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+                    ]
+                }
+            }
+        }
     },
     "workers.resources.requests[hugepages-2Mi]": {
-        "workers": {"resources": {"requests": {"hugepages-2Mi": "4Mi"}}}
+        "workers": {
+            "template": {
+                "spec": {
+                    "containers": [
+                        {"name": "worker", "resources": {"requests": {"hugepages-2Mi": "4Mi"}}}
+                    ]
+                }
+            }
+        }
     },
     "dispatcher.resources.limits[nvidia.com/gpu]": {
         "dispatcher": {"resources": {"limits": {"nvidia.com/gpu": 1}}}
@@ -80,7 +128,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "tfDataService.journal": {
         "tfDataService": {"journal": {"persistentVolumeClaim": {"claimName": "theirs"}}}
     },
-    "networkPolicy": {"networkPolicy": False},
+    "networkPolicy": {"networkPolicy": "Open"},
     "dispatcher.port": {"dispatcher": {"port": 5432}},
     "tfDataService.port": {"tfDataService": {"port": 5433}},
 }
@@ -191,7 +239,7 @@ def mallory(admission_policies: None, control_plane, cluster) -> Cluster:
 
     def is_enforced() -> bool:
         try:
-            created.create(an_input("probe", networkPolicy=False), dryRun="All")
+            created.create(an_input("probe", networkPolicy="Open"), dryRun="All")
         except RequestRejected as error:
             return "spec.networkPolicy" in str(error)
         return False
@@ -232,17 +280,27 @@ def test_a_user_who_may_run_pods_in_another_way_may_describe_pods(
     for field in ("workers.image", "workers.spot", "workers.resources.limits[nvidia.com/gpu]"):
         bob.create(an_input("described", **ATTACKS[field]), dryRun="All")
     with pytest.raises(RequestRejected, match=rf"spec\.networkPolicy: {name} may not create netw"):
-        bob.create(an_input("described", networkPolicy=False), dryRun="All")
+        bob.create(an_input("described", networkPolicy="Open"), dryRun="All")
 
 
 def test_a_plain_input_needs_no_other_right(mallory):
     plain = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
     resources = {"requests": plain, "limits": plain}
-    workers = {"replicas": 2, "placement": "anywhere", "spot": False, "resources": resources}
+    workers = {"replicas": 2, "placement": "Anywhere", "spot": False, "resources": resources}
     dispatcher = {"port": 7070, "resources": resources}
-    spec = {"workers": workers, "dispatcher": dispatcher, "networkPolicy": True, "seed": 3}
+    spec = {"workers": workers, "dispatcher": dispatcher, "networkPolicy": "Restricted", "seed": 3}
     mallory.create(an_input("plain", sidecar={"resources": resources}, **spec))
-    mallory.patch("DistributedInput", "plain", {"spec": {"workers": {"resources": None}}})
+    mallory.patch(
+        "DistributedInput",
+        "plain",
+        {
+            "spec": {
+                "workers": {
+                    "template": {"spec": {"containers": [{"name": "worker", "resources": None}]}}
+                }
+            }
+        },
+    )
     mallory.delete("DistributedInput", "plain")
 
 
@@ -260,17 +318,45 @@ def test_an_existing_input_keeps_what_it_has(alice, mallory):
         {"epochs": 3},
         {"dataset": {"args": {"a": 1}}},
         {"trainers": {"priority": -1}},
-        {"workers": {"replicas": 3, "resources": {"requests": {"cpu": "2"}}}},
+        {
+            "workers": {
+                "replicas": 3,
+                "template": {
+                    "spec": {
+                        "containers": [{"name": "worker", "resources": {"requests": {"cpu": "2"}}}]
+                    }
+                },
+            }
+        },
     ):
         mallory.patch("DistributedInput", "early", {"spec": change})
     mallory.patch("DistributedInput", "early", {"spec": {"replicas": 2}}, "scale")
     mallory.patch("DistributedInput", "early", {"metadata": {"labels": {"a": "b"}}})
     for refused, field in (
-        ({"dataset": {"entryPoint": "evil:make"}}, r"dataset\.entryPoint"),
-        ({"workers": {"serviceAccountName": "root"}}, r"workers\.serviceAccountName"),
-        ({"workers": {"placement": "dedicated"}}, r"workers\.placement"),
         (
-            {"workers": {"resources": {"requests": {"hugepages-2Mi": "8Mi"}}}},
+            {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "evil:make"}}},
+            r"dataset\.entryPoint",
+        ),
+        (
+            {"workers": {"template": {"spec": {"serviceAccountName": "root"}}}},
+            r"workers\.serviceAccountName",
+        ),
+        ({"workers": {"placement": "Dedicated"}}, r"workers\.placement"),
+        (
+            {
+                "workers": {
+                    "template": {
+                        "spec": {
+                            "containers": [
+                                {
+                                    "name": "worker",
+                                    "resources": {"requests": {"hugepages-2Mi": "8Mi"}},
+                                }
+                            ]
+                        }
+                    }
+                }
+            },
             r"workers\.resources\.requests\[hugepages-2Mi\]",
         ),
         ({"dispatcher": {"port": 5434}}, r"dispatcher\.port"),
@@ -281,7 +367,7 @@ def test_an_existing_input_keeps_what_it_has(alice, mallory):
     mallory.patch("DistributedInput", "early", {"spec": {"networkPolicy": None}})
     mallory.patch("DistributedInput", "early", {"spec": {"workers": {"podTemplate": None}}})
     with pytest.raises(RequestRejected, match=r"spec\.networkPolicy: mallory may not"):
-        mallory.patch("DistributedInput", "early", {"spec": {"networkPolicy": False}})
+        mallory.patch("DistributedInput", "early", {"spec": {"networkPolicy": "Open"}})
     mallory.delete("DistributedInput", "early")
 
 

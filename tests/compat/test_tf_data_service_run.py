@@ -19,7 +19,7 @@ rows = tf.data.Dataset.range(40).apply(service.distribute(
 json.dump(sorted(rows.as_numpy_iterator(), key=int), open(sys.argv[1], "w"), default=int)
 """
 INPUT = """
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 spec:

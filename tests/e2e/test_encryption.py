@@ -41,7 +41,7 @@ def test_an_encrypted_input_trains_and_is_measured(kubectl, node_cluster):
 
 
 def test_an_input_without_encryption_trains_with_a_token(kubectl, node_cluster):
-    training = Training(kubectl, node_cluster.images["worker"], encryption="none")
+    training = Training(kubectl, node_cluster.images["worker"], encryption="None")
     training.start(replicas=2)
     training.wait_for_more_epochs()
     secrets = [one["metadata"]["name"] for one in kubectl.list("secret", f"{INPUT_LABEL}={NAME}")]

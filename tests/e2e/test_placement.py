@@ -53,10 +53,13 @@ def nodes(node_cluster) -> Iterator[None]:
 
 def _input(name: str, **workers: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "distributed-input.dev/v1alpha1",
+        "apiVersion": "distributed-input.dev/v1beta1",
         "kind": "DistributedInput",
         "metadata": {"name": name},
-        "spec": {"dataset": {"entryPoint": "any:rows"}, "workers": {"replicas": 1, **workers}},
+        "spec": {
+            "dataset": {"type": "EntryPoint", "entryPoint": {"function": "any:rows"}},
+            "workers": {"replicas": 1, **workers},
+        },
     }
 
 

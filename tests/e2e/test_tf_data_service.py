@@ -32,15 +32,22 @@ def test_an_unmodified_program_reads_under_every_policy(kubectl, node_cluster):
             "data": {_PROGRAM.name: _PROGRAM.read_text()},
         },
         {
-            "apiVersion": "distributed-input.dev/v1alpha1",
+            "apiVersion": "distributed-input.dev/v1beta1",
             "kind": "DistributedInput",
             "metadata": {"name": _NAME},
             "spec": {
-                "dataset": {"fromTrainer": True},
-                "workers": {"replicas": 2, "resources": {"requests": requests}},
+                "dataset": {"type": "Trainer"},
+                "workers": {
+                    "replicas": 2,
+                    "template": {
+                        "spec": {
+                            "containers": [{"name": "worker", "resources": {"requests": requests}}]
+                        }
+                    },
+                },
                 "sidecar": {"buffer": "1Mi"},
                 "tfDataService": {"staticSharding": True},
-                "encryption": "none",
+                "encryption": "None",
             },
         },
     )

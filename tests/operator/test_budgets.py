@@ -152,7 +152,17 @@ def test_a_budget_can_limit_cpu_for_inputs_with_a_label(cluster, operator, clean
         "limits": {"cpu": "2100m"},
     }  # 100m: the dispatcher
     apply_policy(cluster, team)
-    labelled = manifest(NAME, workers={"replicas": 5, "resources": {"requests": {"cpu": "500m"}}})
+    labelled = manifest(
+        NAME,
+        workers={
+            "replicas": 5,
+            "template": {
+                "spec": {
+                    "containers": [{"name": "worker", "resources": {"requests": {"cpu": "500m"}}}]
+                }
+            },
+        },
+    )
     labelled["metadata"]["labels"] = {"team": "a"}
     cluster.create(labelled)
     cluster.create(manifest("others", workers={"replicas": 5}))
@@ -322,7 +332,10 @@ def test_dispatchers_and_named_resources_count(cluster, other, operator, clean):
     resources = {"requests": {"cpu": "100m", "example.com/chip": "2"}}
     resources["limits"] = {"example.com/chip": "2"}
     sizes = {
-        "workers": {"replicas": 5, "resources": resources},
+        "workers": {
+            "replicas": 5,
+            "template": {"spec": {"containers": [{"name": "worker", "resources": resources}]}},
+        },
         "dispatcher": {"resources": {"requests": {"cpu": "500m"}}},
     }
     cluster.create(manifest("first", **sizes))

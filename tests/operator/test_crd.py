@@ -16,7 +16,6 @@ TPU = {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"}
 
 VALID_AND_INVALID = [
     ({"partitions": 4, **BATCH}, {"partitions": 5, **BATCH}, "spec: .*partitions does not divide"),
-    ({"partitions": 5, "order": "any", **BATCH}, {"partitions": 5, **BATCH}, "order: any"),
     (
         {"workers": {"autoscaling": {"minReplicas": 2, "maxReplicas": 2}}},
         {"workers": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}},
@@ -28,38 +27,64 @@ VALID_AND_INVALID = [
         "spec.workers.autoscaling.maxReplicas: Required value",
     ),
     (
-        {"dataset": {"entryPoint": "a:b", "fromTrainer": False}},
-        {"dataset": {"entryPoint": "a:b", "fromTrainer": True}},
+        {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a:b"}}},
+        {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a:b"}}},
         "spec.dataset: .*fromTrainer: true excludes entryPoint",
     ),
     (
-        {"dataset": {"fromTrainer": True}},
-        {"dataset": {"fromTrainer": False}},
+        {"dataset": {"type": "Trainer"}},
+        {"dataset": {"type": "Trainer"}},
         "spec.dataset: .*needs an entry point",
     ),
     (
-        {"dataset": {"entryPoint": "a:b", "source": {"image": True}}},
+        {
+            "dataset": {
+                "type": "EntryPoint",
+                "entryPoint": {"function": "a:b", "source": {"type": "Image"}},
+            }
+        },
         {"dataset": {"source": {"image": True}}},
         "spec.dataset: .*source needs an entry point",
     ),
     (
-        {"dataset": {"entryPoint": "a:b", "args": {"folder": "data"}}},
+        {
+            "dataset": {
+                "type": "EntryPoint",
+                "entryPoint": {"function": "a:b", "args": {"folder": "data"}},
+            }
+        },
         {"dataset": {"args": {"folder": "data"}}},
         "spec.dataset: .*args needs an entry point",
     ),
     (
-        {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}},
-        {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code", "image": True}}},
+        {
+            "dataset": {
+                "type": "EntryPoint",
+                "entryPoint": {
+                    "function": "a:b",
+                    "source": {"type": "ConfigMap", "configMap": {"name": "code"}},
+                },
+            }
+        },
+        {
+            "dataset": {
+                "type": "EntryPoint",
+                "entryPoint": {
+                    "function": "a:b",
+                    "source": {"type": "ConfigMap", "configMap": {"name": "code"}},
+                },
+            }
+        },
         "spec.dataset.source: .*exclude each other",
     ),
     (
-        {"dataset": {"entryPoint": "a.b:c"}},
-        {"dataset": {"entryPoint": "a.b"}},
+        {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a.b:c"}}},
+        {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a.b"}}},
         "spec.dataset.entryPoint",
     ),
     (
         {"workers": {"accelerator": TPU}},
-        {"workers": {"accelerator": {"type": "gke-tpu"}}},
+        {"workers": {"accelerator": {"resourceName": "google.com/tpu"}}},
         "spec.workers.accelerator: .*needs product and topology",
     ),
     (
@@ -69,16 +94,23 @@ VALID_AND_INVALID = [
     ),
     (
         {"workers": {"local": LOCAL}},
-        {"workers": {"local": LOCAL, "accelerator": {"type": "nvidia"}}},
+        {"workers": {"local": LOCAL, "accelerator": {"resourceName": "nvidia.com/gpu"}}},
         "spec.workers: .*local excludes accelerator",
     ),
     (
-        {"workers": {"accelerator": {"type": "nvidia"}}},
-        {"workers": {"accelerator": {"type": "nvidia", "topology": "2x2"}}},
+        {"workers": {"accelerator": {"resourceName": "nvidia.com/gpu"}}},
+        {
+            "workers": {
+                "accelerator": {
+                    "resourceName": "nvidia.com/gpu",
+                    "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x2"},
+                }
+            }
+        },
         "spec.workers.accelerator: .*topology is only for type gke-tpu",
     ),
     (
-        {"workers": {"placement": "near-trainers"}},
+        {"workers": {"placement": "NearTrainers"}},
         {"workers": {"placement": "near"}},
         'spec.workers.placement: Unsupported value: "near"',
     ),
@@ -115,13 +147,41 @@ VALID_AND_INVALID = [
     ),
     ({"seed": 2**63 - 1}, {"seed": 2**63}, "spec.seed"),
     (
-        {"workers": {"resources": {"requests": {"cpu": 4, "memory": "1.5Gi"}}}},
-        {"workers": {"resources": {"requests": {"cpu": "four"}}}},
+        {
+            "workers": {
+                "template": {
+                    "spec": {
+                        "containers": [
+                            {
+                                "name": "worker",
+                                "resources": {"requests": {"cpu": 4, "memory": "1.5Gi"}},
+                            }
+                        ]
+                    }
+                }
+            }
+        },
+        {
+            "workers": {
+                "template": {
+                    "spec": {
+                        "containers": [
+                            {"name": "worker", "resources": {"requests": {"cpu": "four"}}}
+                        ]
+                    }
+                }
+            }
+        },
         "spec.workers.resources.requests",
     ),
     (
-        {"workers": {"podTemplate": {"spec": {"hostname": "x"}}, "env": [{"name": "A"}]}},
-        {"workers": {"env": ["A"]}},
+        {
+            "workers": {
+                "podTemplate": {"spec": {"hostname": "x"}},
+                "template": {"spec": {"containers": [{"name": "worker", "env": [{"name": "A"}]}]}},
+            }
+        },
+        {"workers": {"template": {"spec": {"containers": [{"name": "worker", "env": ["A"]}]}}}},
         "spec.workers.env",
     ),
 ]
@@ -130,7 +190,7 @@ IMMUTABLE = [
     ("partitions", {}, {"partitions": 2}),
     ("numSplits", {"numSplits": 4}, {"numSplits": 8}),
     ("seed", {"seed": 1}, {"seed": 2}),
-    ("processingMode", {}, {"processingMode": "parallel_epochs"}),
+    ("processingMode", {}, {"processingMode": "ParallelEpochs"}),
     ("globalBatchSize", BATCH, {"batching": {"globalBatchSize": 24}}),
     ("globalBatchSize", BATCH, {"batching": {"globalBatchSize": None}}),
     ("globalBatchSize", {}, BATCH),
@@ -185,7 +245,7 @@ def test_with_autoscaling_the_scale_subresource_is_rejected(cluster):
         scale = {"spec": {"replicas": 2}}
         with pytest.raises(RequestRejected, match="autoscaling sets the number of workers"):
             cluster.patch("DistributedInput", "owned", scale, "scale")
-        static = {"spec": {"workers": {"autoscaling": None, "replicas": 2}}}
+        static = {"spec": {"workers": {"autoscaling": None}}}
         cluster.patch("DistributedInput", "owned", static)
         cluster.patch("DistributedInput", "owned", {"spec": {"replicas": 3}}, "scale")
     finally:

@@ -94,7 +94,7 @@ def test_the_condition_reports_that_the_inputs_own_autoscaling_conflicts(
     cluster, operator, adapter, path
 ):
     scaling = {"minReplicas": 1, "maxReplicas": 6}
-    cluster.create(manifest(NAME, workers={"replicas": 2, "autoscaling": scaling}))
+    cluster.create(manifest(NAME, workers={"autoscaling": scaling}))
     eventually(lambda: cluster.get("DistributedInput", NAME).get("status", {}).get("selector"))
     cluster.call("POST", path, autoscaler(minimum=3))
 
@@ -114,7 +114,7 @@ def test_the_documented_manifests_use_existing_kinds_and_metrics(cluster):
         documented_manifest("ScaledObject")["spec"],
         documented_manifest("HorizontalPodAutoscaler")["spec"],
     )
-    target = {"apiVersion": "distributed-input.dev/v1alpha1", "kind": "DistributedInput"}
+    target = {"apiVersion": "distributed-input.dev/v1beta1", "kind": "DistributedInput"}
     for spec in (keda, own):
         assert spec["scaleTargetRef"] == target | {"name": NAME}
     (trigger,), (metric,) = keda["triggers"], own["metrics"]

@@ -11,11 +11,11 @@ from testing.operator.cluster import RequestRejected
 from testing.operator.processes import eventually, manifest
 
 EIGHT_LINES = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: eight}
 spec:
-  dataset: {entryPoint: "digits:dataset_fn", source: {path: .}}
+  dataset: {type: EntryPoint, entryPoint: {function: "digits:dataset_fn", source: {type: Path, path: .}}}
   workers: {replicas: 2}
 """
 
@@ -82,7 +82,7 @@ def test_the_tf_data_service_can_be_enabled_and_disabled(cluster, name):
     with pytest.raises(RequestRejected, match="used in the dispatcher's pod"):
         cluster.patch("DistributedInput", name, refused)
     with pytest.raises(RequestRejected, match="set networkPolicy: true, or remove tfDataService"):
-        cluster.patch("DistributedInput", name, {"spec": {"networkPolicy": False}})
+        cluster.patch("DistributedInput", name, {"spec": {"networkPolicy": "Open"}})
     cluster.patch("DistributedInput", name, {"spec": {"tfDataService": None}})
     eventually(lambda: not address())
     ports = cluster.get("Service", f"{name}-dispatcher")["spec"]["ports"]
@@ -127,7 +127,11 @@ def test_fields_that_are_removed_from_the_spec_are_removed_from_the_pods(cluster
         return found and found["spec"]["template"]["spec"]
 
     eventually(lambda: pod_spec() and pod_spec()["nodeSelector"].get("disk") == "fast")
-    cluster.patch("DistributedInput", name, {"spec": {"workers": {"nodeSelector": None}}})
+    cluster.patch(
+        "DistributedInput",
+        name,
+        {"spec": {"workers": {"template": {"spec": {"nodeSelector": None}}}}},
+    )
     eventually(lambda: "disk" not in pod_spec()["nodeSelector"])
     assert {"name": "A", "value": "1"} in pod_spec()["containers"][0]["env"]
 
@@ -137,7 +141,17 @@ def test_an_image_update_creates_new_workers_before_it_deletes_old_ones(cluster,
     eventually(lambda: cluster.pods(name))
     old = cluster.pods(name)[0]["metadata"]["name"]
     cluster.wait_until_ready(name, 1)
-    cluster.patch("DistributedInput", name, {"spec": {"workers": {"image": "mine:2"}}})
+    cluster.patch(
+        "DistributedInput",
+        name,
+        {
+            "spec": {
+                "workers": {
+                    "template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}
+                }
+            }
+        },
+    )
     eventually(lambda: len(cluster.pods(name)) == 2)
     assert old in [pod["metadata"]["name"] for pod in cluster.pods(name)]
     cluster.wait_until_ready(name, 1)
@@ -287,7 +301,15 @@ def test_a_missing_config_map_is_reported_until_it_is_created(cluster, name):
 
 
 def test_a_spec_that_only_the_operator_can_validate_is_reported(cluster, name):
-    cluster.create(manifest(name, dataset={"entryPoint": "a:b", "args": {"not a word": 1}}))
+    cluster.create(
+        manifest(
+            name,
+            dataset={
+                "type": "EntryPoint",
+                "entryPoint": {"function": "a:b", "args": {"not a word": 1}},
+            },
+        )
+    )
     found = eventually(lambda: cluster.condition(name, "Ready"))
     assert found["reason"] == "InvalidSpec"
     assert "spec.dataset.args.not a word" in found["message"]

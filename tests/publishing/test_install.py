@@ -136,10 +136,10 @@ def test_what_an_error_says_to_install_is_installed(
 
 
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: photos}
-spec: {dataset: {entryPoint: "dataset:dataset_fn", source: {path: .}}}
+spec: {dataset: {type: EntryPoint, entryPoint: {function: "dataset:dataset_fn", source: {type: Path, path: .}}}}
 """
 POD = """\
 apiVersion: v1

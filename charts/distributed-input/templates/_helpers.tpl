@@ -165,13 +165,3 @@ securityContext: {{- mergeOverwrite $default (.Values.securityContext | default 
 {{ printf "%s:%s" $name (default $root.Chart.AppVersion $image.tag) }}
 {{- end -}}
 {{- end }}
-
-{{/* A JSON list of the definitions whose versions the webhook converts. */}}
-{{- define "distributed-input.beta" -}}
-{{- if and .Values.crds.enabled .Values.crds.v1beta1 }}
-{{- if not .Values.webhook.enabled }}
-{{- fail "crds.v1beta1 needs the webhook, which converts between the versions: set webhook.enabled=true, or crds.v1beta1=false" }}
-{{- end }}["distributedinputs.distributed-input.dev", "inputpolicies.distributed-input.dev"]
-{{- else }}[]
-{{- end }}
-{{- end }}

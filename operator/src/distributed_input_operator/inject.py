@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         "--worker-image",
         default=os.environ.get(WORKER_IMAGE_ENV, ""),
         help="image of the worker in the pod, for inputs with spec.workers.local and without "
-        f"spec.workers.image (default: the environment variable {WORKER_IMAGE_ENV})",
+        f"an image in its template (default: the environment variable {WORKER_IMAGE_ENV})",
     )
     return parser
 

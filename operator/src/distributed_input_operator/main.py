@@ -166,7 +166,6 @@ async def _renew_certificate(api: Api, args: argparse.Namespace) -> None:
         args.webhook_host,
         secret=args.webhook_secret,
         configuration=args.webhook_configuration,
-        definitions=args.conversion_definition,
     )
     await refresh_forever(publisher.refresh, asyncio.Event())
 

@@ -62,12 +62,6 @@ INJECTIONS = Counter(f"{_P}_injections_total", "Trainer pods that the webhook ha
 INJECTION_SECONDS = Histogram(
     f"{_P}_injection_seconds", "Time to handle one trainer pod, in seconds."
 )
-CONVERSIONS = Counter(
-    f"{_P}_conversions_total", "Requests to convert inputs to another version.", ["result"]
-)
-CONVERSION_SECONDS = Histogram(
-    f"{_P}_conversion_seconds", "Time to handle one request to convert inputs, in seconds."
-)
 DESIRED = InputGauge("distributed_input_workers_desired", "Desired number of workers.")
 READY = InputGauge("distributed_input_workers_ready", "Number of ready workers.")
 ASKED = InputGauge(

@@ -51,7 +51,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=_operator_class,
         default="",
         metavar="CLASS",
-        help="manage the inputs with this spec.operatorClass (default: those without)",
+        help="manage the inputs with spec.managedBy distributed-input.dev/CLASS (default: those "
+        "without it)",
     )
     parser.add_argument(
         "--listen",
@@ -71,14 +72,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="Secret with the webhook's certificate and path, which the operator creates "
         "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--conversion-definition",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="CustomResourceDefinition whose versions the webhook converts. May be repeated "
-        "(default: none)",
     )
     parser.add_argument(
         "--log-level",

@@ -7,81 +7,16 @@ import json
 from typing import Any
 
 from distributed_input.api import files, names
-from distributed_input.api.resource.conversion import kept
-from distributed_input.api.resource.conversion.kept import Difference
 from distributed_input_operator.certificates.authority import InputAuthority
 from distributed_input_operator.certificates.issuer import UnusableIssuer
 from distributed_input_operator.certificates.trust import first, trust
 from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.objects.snapshot import Settings
-from distributed_input_operator.webhook import certificates, conversion
+from distributed_input_operator.webhook import certificates
 from distributed_input_operator.webhook.admission import Injector
 from testing.certificates import LIFE, authority, now
 from testing.fuzz.target import Subject, Target
 from testing.issuer import PlatformRoot
-
-_HEAD = {"kind": "DistributedInput", "metadata": {"name": "train", "namespace": "ml"}}
-_ALPHA, _BETA = "distributed-input.dev/v1alpha1", "distributed-input.dev/v1beta1"
-
-
-def _kept() -> Subject:
-    difference = Difference(("spec", "workers", "replicas"), (3,), "abc")
-    text = kept.to_text([difference, Difference(("spec", "seed"), ())]) or ""
-
-    def parse(data: bytes) -> None:
-        found = kept.parse(data.decode("utf-8", "replace"))
-        kept.to_text(found)
-
-    return Subject(parse, [text.encode()], (), is_json=True)
-
-
-def _conversions() -> Subject:
-    """A review whose envelope the API server has made, and whose objects a user has written."""
-
-    def parse(data: bytes) -> None:
-        try:
-            found = json.loads(data)
-        except (ValueError, RecursionError):
-            return  # the server responds with an error
-        for version in (_ALPHA, _BETA):
-            request = {"uid": "u", "desiredAPIVersion": version, "objects": [found]}
-            response = asyncio.run(conversion.respond(request))
-            conversion._written(response)
-
-    workers = {"replicas": 3, "image": "w:1", "resources": {"limits": {"cpu": "2"}}}
-    spec = {"dataset": {"entryPoint": "a.b:c", "args": {"n": [1]}}, "workers": workers, "seed": 4}
-    policy = {"kind": "InputPolicy", "metadata": {"name": "cluster"}}
-    alpha = {"name": "a", "default": True, "limits": {"cpu": 4, "resources": {"x/gpu": 1}}}
-    selector = {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}
-    beta = {"name": "a", "selector": selector, "limits": {"resources": {"cpu": "4"}}}
-    objects = [
-        {**_HEAD, "apiVersion": _ALPHA, "spec": spec},
-        {**_HEAD, "apiVersion": _ALPHA, "spec": {"workers": {"local": {"cpu": "2"}}}},
-        {**_HEAD, "apiVersion": _BETA, "spec": {"dataset": {"function": "a.b:c"}}},
-        {**policy, "apiVersion": _ALPHA, "spec": {"budgets": [alpha], "stallCosts": {"a": 0.5}}},
-        {**policy, "apiVersion": _BETA, "spec": {"budgets": [beta], "stallCosts": {"a": "1m"}}},
-    ]
-    return Subject(parse, [json.dumps(one).encode() for one in objects], (), is_json=True)
-
-
-class _Api:
-    """An API server with one input and one Job."""
-
-    async def get(self, kind: Kind, _namespace: str, name: str) -> Any:
-        if kind.kind == "DistributedInput":
-            return {**_HEAD, "apiVersion": _ALPHA, "spec": {}} if name == "train" else None
-        completion = {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
-        return {"kind": kind.kind, "metadata": {"name": name}, "spec": completion}
-
-
-def _pod(**spec: Any) -> dict[str, Any]:
-    metadata = {
-        "name": "trainer",
-        "labels": {names.INJECT_LABEL: "true"},
-        "annotations": {names.INPUTS_ANNOTATION: "train"},
-    }
-    containers = [{"name": "trainer", "image": "t:1", **spec}]
-    return {"metadata": metadata, "spec": {"containers": containers, "volumes": []}}
 
 
 def _texts() -> Subject:
@@ -146,8 +81,6 @@ def _webhook() -> Subject:
 
 
 TARGETS = (
-    Target("kubernetes/kept", "user → webhook: annotation of a conversion", _kept),
-    Target("kubernetes/conversions", "user → webhook: ConversionReview", _conversions, 0.2),
     Target("kubernetes/pods", "user → webhook: texts in a trainer pod", _texts, 0.3),
     Target("kubernetes/issued", "user → operator: certificates in a ConfigMap", _issued, 0.3),
     Target("kubernetes/webhook", "Secret of the webhook → operator", _webhook, 0.3),

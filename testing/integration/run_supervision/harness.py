@@ -29,7 +29,7 @@ HAS_GUARDS = not os.path.exists("/proc/self")
 """Whether each wrapper has a guard process, as on systems without /proc."""
 
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 spec:

@@ -40,7 +40,7 @@ def sidecar(shared: Cluster) -> Sidecar:
     batches = {**few, "globalBatchSize": 8}
     inputs = {
         "tables": spec(**few),
-        "sized": spec("element_types:sized", **batches, remainder="pad"),
+        "sized": spec("element_types:sized", **batches, remainder="Pad"),
     }
     for names, fields in ((ROWWISE, batches), (WHOLE, few)):
         for name in names:

@@ -96,7 +96,7 @@ def test_a_trainer_without_rows_gets_empty_batches(cluster: Cluster) -> None:
 def test_drop_removes_rows_that_fill_no_batch(cluster: Cluster, consumers: int) -> None:
     name = f"drop-{consumers}"
     one = spec("rows:uneven", {"sizes": SIZES}, numSplits=len(SIZES), partitions=4,
-               globalBatchSize=8, remainder="drop")  # fmt: skip
+               globalBatchSize=8, remainder="Drop")  # fmt: skip
     steps = epoch(readers.read(cluster.add_sidecars({name: one}, consumers)))
     assert {len(batch["id"]) for batches in steps for batch in batches} == {8 // consumers}
     found = list(itertools.chain(*global_steps(steps)))
@@ -110,7 +110,7 @@ def test_drop_removes_rows_that_fill_no_batch(cluster: Cluster, consumers: int) 
 def test_pad_fills_the_last_batch_with_zeros(cluster: Cluster, consumers: int) -> None:
     name = f"pad-{consumers}"
     one = spec("rows:uneven", {"sizes": SIZES}, numSplits=len(SIZES), partitions=4,
-               globalBatchSize=8, remainder="pad")  # fmt: skip
+               globalBatchSize=8, remainder="Pad")  # fmt: skip
     steps = epoch(readers.read(cluster.add_sidecars({name: one}, consumers)))
     assert {len(batch["id"]) for batches in steps for batch in batches} == {8 // consumers}
     padding = len(steps[0]) * 8 - len(ALL)
@@ -120,7 +120,7 @@ def test_pad_fills_the_last_batch_with_zeros(cluster: Cluster, consumers: int) -
 
 
 def test_in_parallel_epochs_each_trainer_reads_all_rows_in_its_own_order(cluster: Cluster) -> None:
-    one = spec("rows:shuffled", {"rows": 103}, processingMode="parallel_epochs")
+    one = spec("rows:shuffled", {"rows": 103}, processingMode="ParallelEpochs")
     read = readers.read(cluster.add_sidecars({"parallel": one}, 2), epochs=2)
     orders = [ids(batches) for epochs in read for batches in epochs]
     assert all(sorted(order) == list(range(103)) for order in orders)

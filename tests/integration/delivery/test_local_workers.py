@@ -77,7 +77,7 @@ def test_rows_after_the_loss_of_a_local_worker_are_those_of_an_undisturbed_run(
     own_cluster: Cluster,
 ) -> None:
     local = add_worker(own_cluster, "--pod=a")
-    inputs = {name: wide(determinism="strict") for name in ("calm", "disturbed")}
+    inputs = {name: wide(determinism="Strict") for name in ("calm", "disturbed")}
     (sidecar,) = own_cluster.add_sidecars(inputs, pods=["a"])
     calm = readers.ids(readers.epoch(readers.read([sidecar], "calm"))[0])
     assert sorted(calm) == list(range(ROWS))

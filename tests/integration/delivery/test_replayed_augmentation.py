@@ -15,7 +15,7 @@ def test_rows_after_a_killed_worker_are_those_of_an_undisturbed_run(own_cluster:
     fields = {"partitions": 2, "numSplits": 2, "globalBatchSize": BATCH, "epochs": 1}
     (first,) = own_cluster.add_workers(1, "--parallelism=2")
     inputs = {
-        name: spec("random_maps:augmented", {"rows": ROWS}, determinism="strict", **fields)
+        name: spec("random_maps:augmented", {"rows": ROWS}, determinism="Strict", **fields)
         for name in ("calm", "disturbed")
     }
     (sidecar,) = own_cluster.add_sidecars(inputs)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 spec:
-  dataset: {entryPoint: "rows:dataset_fn", source: {path: .}}
+  dataset: {type: EntryPoint, entryPoint: {function: "rows:dataset_fn", source: {type: Path, path: .}}}
   epochs: 1
 """
 ROWS = """\

@@ -35,7 +35,7 @@ def test_every_row_arrives_once(cluster: Cluster, name: str, consumers: int) -> 
 def test_in_parallel_epochs_each_trainer_reads_every_row_once(
     cluster: Cluster, consumers: int
 ) -> None:
-    one = example("digits", processingMode="parallel_epochs")
+    one = example("digits", processingMode="ParallelEpochs")
     read = readers.read(cluster.add_sidecars({f"each-{consumers}": one}, consumers), epochs=2)
     orders = [ids(batches) for epochs in read for batches in epochs]
     assert all(sorted(order) == sorted(DIGITS) for order in orders)

@@ -36,7 +36,7 @@ WITH_LOCAL = {
 
 def resource(name: str, **spec: Any) -> DistributedInput:
     """Return a resource without encryption: the dispatcher of these tests has none."""
-    spec = {"sidecar": {"buffer": "4Mi"}, "partitions": 2, "encryption": "none", **spec}
+    spec = {"sidecar": {"buffer": "4Mi"}, "partitions": 2, "encryption": "None", **spec}
     head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
     return DistributedInput.model_validate({**head, "spec": spec})
 

@@ -88,7 +88,7 @@ class Notebook:
         }
         spec = {"dataset": dataset, "partitions": 1, "numSplits": 1, "sidecar": {"buffer": "1Mi"}}
         resource = {
-            "apiVersion": "distributed-input.dev/v1alpha1",
+            "apiVersion": "distributed-input.dev/v1beta1",
             "kind": "DistributedInput",
             "metadata": {"name": "train"},
             "spec": spec,

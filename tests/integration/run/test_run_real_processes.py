@@ -77,11 +77,11 @@ def read_until(descriptor: int, words: bytes | None) -> bytes:
 # With real processes.
 
 REAL_INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 spec:
-  dataset: {entryPoint: "numbers_of:dataset_fn", source: {path: .}}
+  dataset: {type: EntryPoint, entryPoint: {function: "numbers_of:dataset_fn", source: {type: Path, path: .}}}
   batching: {globalBatchSize: 8}
   workers: {replicas: 2}
   sidecar: {buffer: 1Mi}

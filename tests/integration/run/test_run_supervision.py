@@ -82,7 +82,7 @@ def test_a_missing_command_is_status_127_and_starts_nothing(start: Start) -> Non
 
 
 def test_an_error_in_the_file_is_one_line_and_status_2(start: Start) -> None:
-    run = start(["true"], file="apiVersion: distributed-input.dev/v1alpha1\nkind: DistributedInput")
+    run = start(["true"], file="apiVersion: distributed-input.dev/v1beta1\nkind: DistributedInput")
     assert run.wait() == 2
     (line,) = run.err.rest().splitlines()
     assert "metadata" in line
@@ -346,7 +346,7 @@ def test_a_failed_trainer_stops_the_others(start: Start) -> None:
 
 def test_several_inputs_share_one_sidecar(start: Start) -> None:
     two_inputs = "\n---\n".join(
-        f"apiVersion: distributed-input.dev/v1alpha1\nkind: DistributedInput\n"
+        f"apiVersion: distributed-input.dev/v1beta1\nkind: DistributedInput\n"
         f"metadata: {{name: {name}}}"
         for name in ("train", "eval")
     )

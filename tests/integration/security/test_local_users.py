@@ -28,11 +28,11 @@ from testing.integration.run_supervision.harness import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="watches processes in /proc")
 
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 spec:
-  dataset: {entryPoint: "numbers_of:dataset_fn", source: {path: .}}
+  dataset: {type: EntryPoint, entryPoint: {function: "numbers_of:dataset_fn", source: {type: Path, path: .}}}
   batching: {globalBatchSize: 8}
   workers: {replicas: 2}
   sidecar: {buffer: 1Mi}

@@ -233,7 +233,12 @@ def test_a_bad_image(cluster, name, observe):
 
 
 def test_a_crash_loop(cluster, name, observe):
-    cluster.create(manifest(name, workers={"image": "mine:2"}))
+    cluster.create(
+        manifest(
+            name,
+            workers={"template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}},
+        )
+    )
     pod = newest_pod(cluster, name, "mine:2")
     broken_at = report_container(cluster, pod, _CRASH, _ENDED)
     found = observe(Broken("PodsFailing", condition="PodsFailing"), broken_at)

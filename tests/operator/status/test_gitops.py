@@ -112,7 +112,17 @@ def test_nothing_regards_an_input_that_no_operator_has_seen_as_ready(
     assert health(stored(alone, name)) == (CURRENT, "Healthy")
     assert ready()
     # The operator is away: the status is still that of the first generation.
-    changed = alone.patch(INPUT.kind, name, {"spec": {"workers": {"image": "mine:2"}}})
+    changed = alone.patch(
+        INPUT.kind,
+        name,
+        {
+            "spec": {
+                "workers": {
+                    "template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}
+                }
+            }
+        },
+    )
     assert health(changed) == (IN_PROGRESS, "Progressing")
     assert not ready()
 
@@ -126,7 +136,17 @@ def test_a_new_image_is_ready_only_when_all_workers_have_it(cluster, control_pla
         seen.append(health(stored(cluster, name)))
         return [pod["spec"]["containers"][0]["image"] for pod in cluster.pods(name)]
 
-    cluster.patch(INPUT.kind, name, {"spec": {"workers": {"image": "mine:2"}}})
+    cluster.patch(
+        INPUT.kind,
+        name,
+        {
+            "spec": {
+                "workers": {
+                    "template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}
+                }
+            }
+        },
+    )
     with waiting(control_plane, cluster, name) as wait:
         eventually(lambda: "mine:2" in images())
         eventually(lambda: stored(cluster, name)["status"]["observedGeneration"] == 2)
@@ -160,7 +180,17 @@ def test_a_rollout_that_passes_its_deadline_is_stalled_until_it_continues(cluste
     cluster.create(manifest(name))
     cluster.wait_until_ready(name, 1)
     cluster.patch("Deployment", f"{name}-worker", {"spec": {"progressDeadlineSeconds": 2}})
-    cluster.patch(INPUT.kind, name, {"spec": {"workers": {"image": "mine:2"}}})
+    cluster.patch(
+        INPUT.kind,
+        name,
+        {
+            "spec": {
+                "workers": {
+                    "template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}
+                }
+            }
+        },
+    )
     eventually(lambda: is_true(cluster, name, "Stalled"))
     found = stored(cluster, name)
     assert found["status"]["observedGeneration"] == 2

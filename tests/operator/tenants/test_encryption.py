@@ -104,7 +104,7 @@ def test_encryption_cannot_be_changed(cluster):
 def test_the_field_can_be_added_with_the_value_that_applies_and_then_stays(cluster):
     cluster.create(manifest("explicit", encryption=None))
     eventually(lambda: shown(cluster, "explicit") == "all")
-    cluster.patch("DistributedInput", "explicit", {"spec": {"encryption": "all"}})
+    cluster.patch("DistributedInput", "explicit", {"spec": {"encryption": "All"}})
     for value in ("none", None):
         with pytest.raises(RequestRejected, match="encryption is immutable"):
             cluster.patch("DistributedInput", "explicit", {"spec": {"encryption": value}})
@@ -114,10 +114,10 @@ def test_the_field_can_be_added_with_the_value_that_applies_and_then_stays(clust
 NOT_ACCEPTED = "spec.tfDataService: has no authentication .*: set encryption: none to accept that"
 REFUSED = [
     ({"encryption": None, "tfDataService": {}}, NOT_ACCEPTED),
-    ({"encryption": "control", "tfDataService": {}}, "tfDataService cannot be encrypted"),
-    ({"encryption": "all", "tfDataService": {}}, "tfDataService cannot be encrypted"),
+    ({"encryption": "Control", "tfDataService": {}}, "tfDataService cannot be encrypted"),
+    ({"encryption": "All", "tfDataService": {}}, "tfDataService cannot be encrypted"),
     (
-        {"encryption": "none", "tfDataService": {}, "networkPolicy": False},
+        {"encryption": "None", "tfDataService": {}, "networkPolicy": "Open"},
         "spec.tfDataService: has no authentication, and without a NetworkPolicy every pod",
     ),
 ]
@@ -135,16 +135,16 @@ def test_a_tf_data_service_is_refused_unless_a_policy_isolates_it_and_its_user_a
         cluster.call("PATCH", path, body, apply, fieldManager="tests")
     # A status in the request does not make it the status of an object that exists.
     with pytest.raises(RequestRejected, match=message):
-        cluster.create({**body, "status": {"observedGeneration": 1, "encryption": "none"}})
+        cluster.create({**body, "status": {"observedGeneration": 1, "encryption": "None"}})
 
 
 def test_a_tf_data_service_is_refused_in_an_input_that_exists(cluster):
     with pytest.raises(RequestRejected, match=NOT_ACCEPTED):
         cluster.patch("DistributedInput", NAME, {"spec": {"tfDataService": {}}})
-    cluster.create(manifest("accepts", encryption="none", networkPolicy=False))
+    cluster.create(manifest("accepts", encryption="None", networkPolicy="Open"))
     with pytest.raises(RequestRejected, match="without a NetworkPolicy every pod"):
         cluster.patch("DistributedInput", "accepts", {"spec": {"tfDataService": {}}})
-    change = {"tfDataService": {}, "networkPolicy": True}
+    change = {"tfDataService": {}, "networkPolicy": "Restricted"}
     cluster.patch("DistributedInput", "accepts", {"spec": change})
     cluster.delete("DistributedInput", "accepts")
 
@@ -193,7 +193,7 @@ def test_an_input_that_began_without_encryption_continues_without_it(cluster, op
         eventually(lambda name=name: volumes(cluster, name) == {"token"})
         assert not cluster.get("Secret", f"{name}-distributed-input-tls")
     # The user may write down what applies, and then the tf.data service may be added.
-    cluster.patch("DistributedInput", "before", {"spec": {"encryption": "none"}})
+    cluster.patch("DistributedInput", "before", {"spec": {"encryption": "None"}})
     cluster.patch("DistributedInput", "before", {"spec": {"tfDataService": {}}})
     operator.restart()
     operator.wait_until_leading()

@@ -32,7 +32,7 @@ def operator(cluster: Cluster, control_plane, tmp_path_factory) -> Iterator[Oper
 @pytest.fixture(scope="module")
 def signed(cluster: Cluster, operator: Operator) -> bytes:
     """Create an encrypted input, then the authority. Return the authority's certificate."""
-    cluster.create(manifest(NAME, encryption="all"))
+    cluster.create(manifest(NAME, encryption="All"))
 
     def is_refused() -> bool:
         return cluster.condition(NAME, "Applied").get("reason") == CONDITION

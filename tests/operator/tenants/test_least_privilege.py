@@ -197,7 +197,7 @@ def test_the_operator_works_with_these_rights(
 
 def test_the_operator_encrypts_with_these_rights(operator, tenant):
     name = "sealed-distributed-input-tls"
-    tenant.create(manifest("sealed", encryption="all"))
+    tenant.create(manifest("sealed", encryption="All"))
     eventually(lambda: tenant.get("Secret", name) and tenant.get("ConfigMap", name))
     eventually(lambda: tenant.get("Deployment", "sealed-worker"))
 

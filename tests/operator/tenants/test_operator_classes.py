@@ -24,7 +24,7 @@ def test_each_operator_manages_the_inputs_of_its_class(cluster, operator, contro
     kubeconfig, namespace = control_plane.kubeconfig, cluster.namespace
     with run_operator(kubeconfig, namespace, tmp_path, *flags) as canary:
         cluster.create(manifest("plain"))
-        cluster.create(manifest("classed", operatorClass="canary"))
+        cluster.create(manifest("classed", managedBy="distributed-input.dev/canary"))
         for name in ("plain", "classed"):
             cluster.wait_until_ready(name, 1)
         assert managers(cluster, "plain") == {"distributed-input-operator"}
@@ -32,7 +32,9 @@ def test_each_operator_manages_the_inputs_of_its_class(cluster, operator, contro
         assert "classed" not in operator.get("/metrics")[1]
         assert "plain" not in canary.get("/metrics")[1]
         with pytest.raises(RequestRejected, match="operatorClass is immutable"):
-            cluster.patch("DistributedInput", "plain", {"spec": {"operatorClass": "canary"}})
+            cluster.patch(
+                "DistributedInput", "plain", {"spec": {"managedBy": "distributed-input.dev/canary"}}
+            )
         cluster.delete("DistributedInput", "classed")
         eventually(lambda: not cluster.children("classed"))
         assert cluster.condition("plain", "Ready")["status"] == "True"

@@ -14,7 +14,7 @@ import yaml
 from distributed_input import cli
 
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 """

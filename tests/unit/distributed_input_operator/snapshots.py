@@ -25,7 +25,20 @@ def resource(name: str = "digits", **spec: Any) -> DistributedInput:
     """Return a resource as `observe` returns it. Default: without encryption."""
     meta = {"name": name, "namespace": "team", "uid": "u-1", "generation": 3}
     whole = {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta}
-    return DistributedInput.model_validate({**whole, "spec": {"encryption": "none", **spec}})
+    return DistributedInput.model_validate({**whole, "spec": {"encryption": "None", **spec}})
+
+
+def template(pod: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
+    """Return spec.workers with fields of the pod template: of its pods, and of its container."""
+    containers = [{"name": "worker", **container}] if container else []
+    return {"template": {"spec": {**(pod or {}), "containers": containers}}}
+
+
+def ready(status: str = "True", **fields: Any) -> dict[str, Any]:
+    """Return the condition Ready as JSON, with any other fields."""
+    time = "2026-01-31T12:00:00Z"
+    rest = {"reason": "Serving", "message": "", "lastTransitionTime": time}
+    return {"type": "Ready", "status": status, **rest, **fields}
 
 
 def snapshot(**spec: Any) -> Snapshot:

@@ -167,7 +167,7 @@ def _limit(needed: int, bounds: ScalingBounds, observed: Observation) -> tuple[i
     """Return the number within the limits, and the reason and message of the limit.
 
     The message does not contain `needed`: that number changes all the time, and each new message
-    is a status write and an Event. `status.live` has the number.
+    is a status write and an Event. The metrics have the number.
     """
     useful = observed.useful_workers
     if useful and needed > useful and useful < bounds.maximum:

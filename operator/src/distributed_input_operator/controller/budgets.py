@@ -11,11 +11,9 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from distributed_input.api import names
-from distributed_input.api.errors import ConfigError
 from distributed_input.api.resource.policy import POLICY_KIND, InputPolicy, PolicySpec
-from distributed_input.api.resource.policy_rules import policy_rules
-from distributed_input.api.resource.policy_status import PolicyStatus
 from distributed_input.api.resource.problems import problems
+from distributed_input.api.resource.status import PolicyStatus
 from distributed_input_operator.budget.claim import InputKey, WorkerRequest
 from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
@@ -237,12 +235,13 @@ async def _set_policy(context: ControllerContext) -> str:
     stored, before = context.store.policy(), context.ledger.policy
     spec, message = before, ""
     try:
-        spec = policy_rules(stored) if stored else PolicySpec()
-    except (ValidationError, ConfigError) as error:
+        # Unknown fields come from a newer definition. The API server has validated them.
+        parsed = stored and InputPolicy.model_validate({**stored, "status": {}}, extra="ignore")
+        spec = parsed.spec if parsed else PolicySpec()
+    except ValidationError as error:
         if before == PolicySpec():
             context.ledger.hold()
-        found = problems(error, InputPolicy) if isinstance(error, ValidationError) else [error]
-        message = "; ".join(map(str, found))
+        message = "; ".join(map(str, problems(error, InputPolicy)))
     # What inputs have of new resources was not counted, and the labels were not read.
     enter = spec.resource_names != before.resource_names
     enter |= spec.selects_namespaces and not before.selects_namespaces

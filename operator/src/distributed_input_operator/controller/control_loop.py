@@ -134,7 +134,7 @@ class ControlLoop:
         deleted, self._deleted = self._deleted, set()
         async for key in in_slices((POLICY_KEY, *store.known(), *deleted)):
             stored = store.input(key)
-            if stored and (stored.get("status") or {}).get("live"):
+            if stored and (stored.get("status") or {}).get("trainers"):
                 self._context.looks.expect(key)
             self._queue.add(key, self._earlier.lane(key, stored, Lane.START))
 

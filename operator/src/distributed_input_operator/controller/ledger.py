@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from distributed_input.api.resource.policy import Amount, Budget, PolicySpec
+from distributed_input.api.resource.scalars import quantity
 from distributed_input_operator.budget.allocation import allocate
 from distributed_input_operator.budget.claim import (
     Claim,
@@ -23,7 +24,7 @@ from distributed_input_operator.budget.claim import (
 )
 from distributed_input_operator.budget.usage import BudgetUsage, add, present_amounts
 
-_HELD = "no more workers: the InputPolicy cannot be used, see its status.message"
+_HELD = "no more workers: the InputPolicy cannot be used, see its condition Ready"
 
 
 class Ledger:
@@ -239,7 +240,7 @@ class Ledger:
     def _priced(self, request: WorkerRequest) -> Claim:
         """Return the request's claim with the policy's budgets and price."""
         claim, policy, caps = request.claim, self._policy, self._policy.caps
-        price = policy.stall_costs.get(request.accelerator, 1.0)
+        price = float(quantity(policy.stall_costs.get(request.accelerator, "1")))
         accelerators = caps.limited("accelerators", claim.stall_cost)
         return replace(
             claim,

@@ -10,11 +10,6 @@ from pydantic import ValidationError
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input.api.resource.lifetime.encryption import (
-    Encryption,
-    decided_encryption,
-    with_encryption,
-)
 from distributed_input.api.resource.policy import PolicySpec
 from distributed_input.api.resource.problems import problems
 from distributed_input.api.resource.status import Status
@@ -36,7 +31,6 @@ from distributed_input_operator.kube.kinds import CONFIG_MAP
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
-from distributed_input_operator.objects.encryption import initial_encryption
 from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.objects.snapshot import (
     AUTHORITY_UNUSABLE,
@@ -65,7 +59,7 @@ async def observe(context: ControllerContext, key: InputKey) -> Snapshot | None:
     stored = context.store.input(key)
     if stored is None or "deletionTimestamp" in stored["metadata"]:
         return None
-    resource = _encrypted(parse_input(stored), encryption_in(context.store, key, stored))
+    resource = parse_input(stored)
     policy = context.ledger.policy
     refusals = {
         CODE_REFUSED: _refused_code(policy, resource),
@@ -102,31 +96,13 @@ async def observe_invalid(context: ControllerContext, key: InputKey) -> Snapshot
         ApiError: something could not be read. A retry may succeed.
     """
     stored = context.store.input(key)
-    if stored is None or (encryption := encryption_in(context.store, key, stored)) == "none":
+    encryption = ((stored or {}).get("spec") or {}).get("encryption")
+    if stored is None or encryption == "None":
         return None
-    resource = with_encryption(parse_input({**stored, "spec": {}}), encryption)
+    resource = parse_input({**stored, "spec": {}})
     snapshot = Snapshot(resource, Status(), context.settings, objects={})
     snapshot = with_children(context.store, key, snapshot)
     return (await _with_credentials(context, snapshot))[0] if snapshot.objects else None
-
-
-def encryption_in(store: Store, key: InputKey, stored: Json) -> Encryption:
-    """Return the encryption of an input, by what the store has of it."""
-    if decided := decided_encryption(stored):
-        return decided
-    dispatcher = store.children(key).get(("Deployment", names.dispatcher(key[1])), {})
-    return initial_encryption(stored, dispatcher)
-
-
-def _encrypted(resource: DistributedInput, encryption: Encryption) -> DistributedInput:
-    """Return the input with its encryption in the spec. Raises InvalidSpec."""
-    if resource.spec.tf_data_service is not None and encryption != "none":
-        # The definition of an earlier release accepts this input.
-        raise InvalidSpec(
-            "spec.tfDataService: has no authentication and cannot be encrypted: remove it, or "
-            "create a new DistributedInput with encryption: none, which accepts that"
-        )
-    return with_encryption(resource, encryption)
 
 
 def with_children(store: Store, key: InputKey, snapshot: Snapshot) -> Snapshot:
@@ -155,19 +131,19 @@ def parse_input(stored: Json) -> DistributedInput:
 def _refused_code(policy: PolicySpec, resource: DistributedInput) -> str:
     """Return why workers may not import the input's entry point. Empty: they may."""
     dataset = resource.spec.dataset
-    module = (dataset.entry_point or "").partition(":")[0]
-    if not module or not policy.modules:
+    if dataset.entry_point is None or not policy.modules:
         return ""
-    if dataset.source.config_map is not None:
+    if dataset.config_map is not None:
         return (
-            "spec.dataset.source.configMap: the InputPolicy limits the modules of entry points "
+            "spec.dataset.entryPoint.source: the InputPolicy limits the modules of entry points "
             "(spec.modules), and a ConfigMap could replace such a module: put the code into the "
             "image of the workers"
         )
+    module = dataset.entry_point.function.partition(":")[0]
     if policy.allows_module(module):
         return ""
     return (
-        f"spec.dataset.entryPoint: workers may not import module {module}: use one of "
+        f"spec.dataset.entryPoint.function: workers may not import module {module}: use one of "
         f"the modules {', '.join(policy.modules)}, or ask the administrator to add it to "
         "spec.modules of the InputPolicy"
     )
@@ -195,14 +171,14 @@ def _with_modules(settings: Settings, modules: tuple[str, ...]) -> Settings:
 
 async def _with_code(api: Api, snapshot: Snapshot) -> Snapshot:
     """Add a hash of the ConfigMap that has the entry point's code."""
-    name = snapshot.resource.spec.dataset.source.config_map
+    name = snapshot.resource.spec.dataset.config_map
     if name is None:
         return snapshot
     found = await api.get(CONFIG_MAP, snapshot.resource.metadata.namespace or "", name)
     if found is not None:
         content = {key: found.get(key) for key in ("data", "binaryData")}
         return replace(snapshot, code=digest(content))
-    text = f"spec.dataset.source.configMap: there is no ConfigMap {name}: create it"
+    text = f"spec.dataset.entryPoint.source.configMap: there is no ConfigMap {name}: create it"
     return replace(snapshot, missing=(*snapshot.missing, Failure(CODE_MISSING, text)))
 
 
@@ -212,7 +188,7 @@ async def _with_credentials(
     """Add the input's Secret, if it is due, and certificates. Return how to call its dispatcher."""
     resource = snapshot.resource
     due = context.tokens.is_due(resource, applied=_is_applied(snapshot))
-    if resource.spec.encryption == "none":
+    if not resource.spec.is_encrypted:
         token = await context.tokens.token(resource)
         snapshot = replace(snapshot, secret=secret_of(resource, token) if due else None)
         return snapshot, lambda: DispatcherAccess(token=token)

@@ -13,7 +13,6 @@ from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.observe import (
     InvalidSpec,
-    encryption_in,
     observe,
     observe_invalid,
     with_children,
@@ -210,9 +209,8 @@ async def _report_invalid(
         return  # Its deletion is an event.
     generation = stored["metadata"]["generation"]
     workers = context.store.children(key).get(("Deployment", names.worker(key[1])), {})
-    encryption = encryption_in(context.store, key, stored)
     before = stored.get("status") or {}
-    status = invalid_status(before, generation, message, workers, now, encryption=encryption)
+    status = invalid_status(before, generation, message, workers, now)
     if status is not None:
         uid = stored["metadata"]["uid"]
         await write_status(context.api, context.store, *key, status, uid=uid)

@@ -82,12 +82,12 @@ def _volume_name(input_name: str, volume: str) -> str:
 
 
 def _check_service_account(pod: Manifest, one: DistributedInput) -> None:
-    required = one.spec.workers.service_account_name
+    required = one.spec.workers.pod.service_account_name
     found = pod["spec"].get("serviceAccountName") or "default"
     if required and required != found:
         raise RefusedError(
-            f"spec.workers.serviceAccountName of DistributedInput {one.metadata.name} is "
-            f"{required!r}, but this pod has the ServiceAccount {found!r}, which its worker would "
-            f"use too: set the pod's spec.serviceAccountName to {required}, or remove "
-            "spec.workers.local"
+            "spec.workers.template.spec.serviceAccountName of DistributedInput "
+            f"{one.metadata.name} is {required!r}, but this pod has the ServiceAccount {found!r}, "
+            f"which its worker would use too: set the pod's "
+            f"spec.serviceAccountName to {required}, or remove spec.workers.local"
         )

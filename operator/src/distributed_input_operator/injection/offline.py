@@ -11,7 +11,6 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import KIND, DistributedInput
-from distributed_input.api.resource.lifetime.encryption import encryption_of, with_encryption
 from distributed_input.api.resource.parse import parse_all
 from distributed_input.api.resource.problems import ResourceError
 from distributed_input.api.resource.yaml_lines import YamlError, documents
@@ -53,7 +52,7 @@ def inject_files(files: Mapping[str, str], settings: Settings) -> InjectedManife
         values = _values(file, text)
         found += [(file, value) for value in values]
         if any(isinstance(value, dict) and value.get("kind") == KIND for value in values):
-            inputs += [_encrypted(one) for one in parse_all(text, file)]
+            inputs += parse_all(text, file)
     injected = [_inject_document(value, file, inputs, settings) for file, value in found]
     if not any(one.count for one in injected):
         raise RefusedError(
@@ -65,12 +64,6 @@ def inject_files(files: Mapping[str, str], settings: Settings) -> InjectedManife
         tuple(one.manifest for one in injected),
         tuple(text for one in injected for text in one.warnings),
     )
-
-
-def _encrypted(resource: DistributedInput) -> DistributedInput:
-    """Return an input with its encryption in the spec. `kubectl get -o yaml` prints a status."""
-    stored = {"spec": {"encryption": resource.spec.encryption}, "status": resource.status}
-    return with_encryption(resource, encryption_of(stored))
 
 
 @dataclass(frozen=True)
@@ -156,10 +149,12 @@ def _find(
             raise RefusedError(
                 f"input {name} has no image of the sidecar: set --image, or spec.sidecar.image"
             )
-        if one.spec.workers.local and not (settings.worker_image or one.spec.workers.image):
+        if one.spec.workers.local and not (
+            settings.worker_image or one.spec.workers.container.image
+        ):
             raise RefusedError(
                 f"input {name} has no image of its worker beside the trainer: set --worker-image, "
-                "or spec.workers.image"
+                "or the image of the container worker in spec.workers.template"
             )
         return one
     existing = ", ".join(one.metadata.name for one in inputs) or "none"

@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed_input.api import environment, files, names
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input.api.resource.templates.list_keys import by_key
+from distributed_input.api.resource.merge import by_key
 from distributed_input.api.resource.topology import trainers_problem
 from distributed_input_operator.injection.local_worker import local_worker
 from distributed_input_operator.injection.owners.owner import Owners
@@ -110,11 +110,11 @@ def host_network_warnings(pod: Manifest, find: FindInput) -> list[str]:
             "spec.hostNetwork: the sidecar cannot resolve the name of its dispatcher: set "
             "spec.dnsPolicy: ClusterFirstWithHostNet"
         )
-    restricted = [name for name in requested_inputs(pod) if find(name).spec.network_policy]
+    restricted = [name for name in requested_inputs(pod) if find(name).spec.is_restricted]
     if restricted:
         found.append(
             "spec.hostNetwork: if the cluster enforces NetworkPolicies, they block the sidecar, "
-            "because it uses the node's address: set spec.networkPolicy: false in DistributedInput "
+            "because it uses the node's address: set spec.networkPolicy: Open in DistributedInput "
             f"{', '.join(restricted)}"
         )
     return found

@@ -109,7 +109,7 @@ def sidecar_volumes(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
     while the trainer still uses batches in the old one.
     """
     size = sum(2 * _buffer_bytes(one) for one in inputs)
-    size += _DATASET_BYTES * any(one.spec.dataset.traced for one in inputs)
+    size += _DATASET_BYTES * any(one.spec.dataset.type == "Trainer" for one in inputs)
     memory = {"medium": "Memory", "sizeLimit": _bytes_text(size)}
     sources: list[dict[str, Any]] = []
     for one in inputs:
@@ -127,15 +127,11 @@ def sidecar_volumes(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
 def _credential_sources(one: DistributedInput) -> list[dict[str, Any]]:
     """Return the sources of the volume with an input's token or certificate."""
     name = one.metadata.name
-    if not _is_encrypted(one):
+    if not one.spec.is_encrypted:
         token = {"key": files.TOKEN_KEY, "path": files.below_mounts(files.token_file(name))}
         return [{"secret": {"name": names.shared(name), "items": [token]}}]
     folder = files.below_mounts(files.tls_folder(name))
     return certificate_sources(name, identity.SIDECAR, folder)
-
-
-def _is_encrypted(one: DistributedInput) -> bool:
-    return one.spec.encryption != "none"
 
 
 def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
@@ -151,7 +147,7 @@ def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
             pod=f"$({environment.POD_UID_ENV})" if has_local_worker(inputs) else None,
             process=flags.ProcessFlags(
                 token_file=files.TOKENS_DIR,
-                tls_dir=files.TLS_DIR if any(_is_encrypted(one) for one in inputs) else None,
+                tls_dir=files.TLS_DIR if any(one.spec.is_encrypted for one in inputs) else None,
                 metrics_listen=f":{port}",
                 grace_seconds=_GRACE_SECONDS,
             ),
@@ -204,12 +200,12 @@ def _input_resources(one: DistributedInput, trainers: int) -> dict[str, dict[str
 
 def _stream_bytes(one: DistributedInput, trainers: int) -> int:
     """Return the memory for the process and the open streams of one input."""
-    parallel = one.spec.processing_mode == "parallel_epochs"
+    parallel = one.spec.processing_mode == "ParallelEpochs"
     own = sidecar_memory.own_partitions(one.spec.partitions, trainers, parallel=parallel)
     read_ahead = one.spec.sidecar.read_ahead
     if read_ahead is None:
         workers = one.spec.workers
-        most = workers.autoscaling.max_replicas if workers.autoscaling else workers.replicas
+        most = workers.autoscaling.max_replicas if workers.autoscaling else workers.fixed_replicas
         partitions = one.spec.partitions or sidecar_memory.DEFAULT_PARTITIONS
         useful = sidecar_memory.useful_read_ahead(most * parallelism(one), partitions)
         read_ahead = min(useful, sidecar_memory.most_read_ahead(own))

@@ -10,7 +10,7 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input_operator.kube.api import Api, ApiError
-from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, POD
+from distributed_input_operator.kube.kinds import BY_NAME, POD
 from distributed_input_operator.kube.owner import confirm
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.shared import CREATED_ONCE
@@ -41,7 +41,7 @@ async def apply(api: Api, store: Store, snapshot: Snapshot, plan: Plan) -> list[
         return errors  # Costs come before fewer replicas, or the wrong pods are deleted.
     results = await asyncio.gather(
         *(apply_one(api, store, snapshot, one) for one in plan.objects),
-        *(_change_held(api, store, snapshot, one, plan) for one in _held(plan)),
+        *(_scale_held(api, store, snapshot, *one) for one in plan.scales),
         return_exceptions=True,
     )
     for result in results:
@@ -89,17 +89,10 @@ async def apply_one(
     store.put(await api.apply({**manifest, "metadata": {**meta, **same}}))
 
 
-def _held(plan: Plan) -> list[str]:
-    return sorted({name for name, _ in (*plan.scales, *plan.notes)})
-
-
-async def _change_held(api: Api, store: Store, snapshot: Snapshot, name: str, plan: Plan) -> None:
-    """Change the number of replicas and annotations of a Deployment, and not its pod template."""
+async def _scale_held(api: Api, store: Store, snapshot: Snapshot, name: str, replicas: int) -> None:
+    """Change the number of replicas of a Deployment, and not its pod template."""
     namespace = snapshot.resource.metadata.namespace or ""
-    for replicas in (count for held, count in plan.scales if held == name):
-        store.put(await api.scale(namespace, snapshot.live("Deployment", name), replicas))
-    for notes in (found for held, found in plan.notes if held == name):
-        store.put(await api.annotate(DEPLOYMENT, namespace, name, dict(notes)))
+    store.put(await api.scale(namespace, snapshot.live("Deployment", name), replicas))
 
 
 async def _create_once(api: Api, store: Store, manifest: Mapping[str, Any]) -> None:
@@ -215,4 +208,4 @@ def failure(error: ApiError) -> Failure:
         )
     if error.reason == "NameTaken":
         return Failure("NameTaken", str(error))
-    return Failure("Refused", f"{error}: change spec.workers (podTemplate, volumes, env)")
+    return Failure("Refused", f"{error}: change spec.workers.template")

@@ -23,7 +23,7 @@ _REPLAY_DIFFERS_MESSAGE = (
     "A split that ran again made other rows than before: the dataset is not deterministic, or it "
     "has changed. Rows may be lost or repeated. Seed the dataset's random operations, use one kind "
     "of node, and change data only between runs. To stop the trainers instead, set "
-    "spec.determinism: strict. The log of the trainer names the split."
+    "spec.determinism: Strict. The log of the trainer names the split."
 )
 
 _MESSAGE_LENGTH = 1024
@@ -40,7 +40,7 @@ async def report_limit(api: Api, snapshot: Snapshot, status: Mapping[str, Any], 
         kind = "Normal" if after["reason"] in _INTENDED else "Warning"
         await _create(api, _meta(snapshot), kind, after["reason"], after["message"], now)
     elif before is not None and after is None:
-        message = f"all {status['workers']['asked']} requested workers are granted"
+        message = f"all {status['workers']['requested']} requested workers are granted"
         await _create(api, _meta(snapshot), "Normal", "ScalingUnlimited", message, now)
 
 
@@ -89,8 +89,9 @@ async def report_mismatches(
     api: Api, snapshot: Snapshot, status: Mapping[str, Any], now: float
 ) -> None:
     """Create an Event if more replays made other rows than before. A failure is only logged."""
-    before = snapshot.status.live.replay_mismatches if snapshot.status.live else 0
-    if (status.get("live") or {}).get("replayMismatches", 0) > before:
+    trainers = snapshot.status.trainers
+    before = trainers.replay_mismatches if trainers else 0
+    if (status.get("trainers") or {}).get("replayMismatches", 0) > before:
         await _create(api, _meta(snapshot), "Warning", REPLAY_DIFFERS, _REPLAY_DIFFERS_MESSAGE, now)
 
 

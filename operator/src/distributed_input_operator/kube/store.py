@@ -15,7 +15,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from distributed_input.api import names
-from distributed_input.api.resource.input import KIND
+from distributed_input.api.resource.input import KIND, manager
 from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.kube import json_text
@@ -66,7 +66,7 @@ class Store:
 
     def __init__(self, operator_class: str = "") -> None:
         """Create without objects. Inputs of another class than `operator_class` are foreign."""
-        self._class = operator_class
+        self._manager = manager(operator_class)
         self._foreign: set[InputKey] = set()
         self._objects: dict[InputKey, dict[Key, _Packed]] = defaultdict(dict)
         self._keys: dict[str, InputKey] = {}
@@ -100,7 +100,7 @@ class Store:
         self._keys[uid] = key
         self._objects[key][place] = _Packed(uid, version, self._packed(obj))
         if obj["kind"] == KIND:
-            own = (obj.get("spec") or {}).get("operatorClass", "") == self._class
+            own = (obj.get("spec") or {}).get("managedBy") == self._manager
             (self._foreign.discard if own else self._foreign.add)(key)
         return key
 

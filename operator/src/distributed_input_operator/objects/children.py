@@ -121,8 +121,6 @@ def pod_template(
 
 
 def node_fields(
-    component: str,
-    settings: Settings,
     selector: Mapping[str, str],
     given: Sequence[Mapping[str, Any]],
     priority_class: str | None,
@@ -134,8 +132,6 @@ def node_fields(
     is 5 minutes. A given toleration for the same taint, or for all taints, takes precedence.
 
     Args:
-        component: dispatcher or worker.
-        settings: the operator's settings.
         selector: of the input's spec. It may override the operating system.
         given: tolerations of the input's spec.
         priority_class: of the input's spec.
@@ -152,10 +148,8 @@ def node_fields(
         }
         for key in taints
     ]
-    default = {} if component in settings.any_os else {OS_LABEL: "linux"}
-    nodes = {**default, **selector}
     return {
-        **({"nodeSelector": nodes} if nodes else {}),
+        "nodeSelector": {OS_LABEL: "linux", **selector},
         "tolerations": [*own, *given, *lost],
         **({"priorityClassName": priority_class} if priority_class else {}),
     }
@@ -241,7 +235,7 @@ def container(
 def credentials_volume(resource: DistributedInput, role: str) -> tuple[dict[str, Any], ...]:
     """Return the volume with the token or the certificate of a process, and its mount."""
     name = resource.metadata.name
-    if resource.spec.encryption == "none":
+    if not resource.spec.is_encrypted:
         item = {"key": files.TOKEN_KEY, "path": name}
         return (
             {"name": "token", "secret": {"secretName": names.shared(name), "items": [item]}},
@@ -278,7 +272,7 @@ def certificate_sources(name: str, role: str, folder: str) -> list[dict[str, Any
 def credential_flags(resource: DistributedInput, process: flags.ProcessFlags) -> flags.ProcessFlags:
     """Return the flags of a process with its token file or its certificate."""
     name = resource.metadata.name
-    if resource.spec.encryption == "none":
+    if not resource.spec.is_encrypted:
         return replace(process, token_file=files.token_file(name))
     return replace(process, tls_dir=files.tls_folder(name))
 

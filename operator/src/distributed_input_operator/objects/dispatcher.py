@@ -64,7 +64,7 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
             names.dispatcher(name),
             {"spec": deployment},
             component=names.DISPATCHER,
-            annotations=default_image_annotation(spec.sidecar.image, settings.sidecar_image),
+            annotations=default_image_annotation(spec.dispatcher.image, settings.sidecar_image),
         ),
         manifest(
             resource,
@@ -82,22 +82,20 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     port = dispatcher_port(resource)
     process = container(
         names.DISPATCHER,
-        spec.sidecar.image or settings.sidecar_image,
+        spec.dispatcher.image or settings.sidecar_image,
         _args(resource, port),
         port,
         container_resources(spec.dispatcher.resources, _DEFAULT_REQUESTS),
-        encrypted=spec.encryption != "none",
+        encrypted=spec.is_encrypted,
     )
     volume, mount = credentials_volume(resource, identity.DISPATCHER)
-    process |= image_pull_policy(spec.sidecar.image, settings)
+    process |= image_pull_policy(spec.dispatcher.image, settings)
     process["volumeMounts"] = [mount, SCRATCH_MOUNT]
     return {
         "serviceAccountName": names.shared(name),
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "containers": [process],
         **node_fields(
-            names.DISPATCHER,
-            settings,
             spec.dispatcher.node_selector,
             spec.dispatcher.tolerations,
             spec.dispatcher.priority_class_name,

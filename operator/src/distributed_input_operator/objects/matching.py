@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from distributed_input.api.resource.merge import by_key
 from distributed_input.api.resource.scalars import quantity
-from distributed_input.api.resource.templates.list_keys import by_key
 
 
 def contains(live: Any, desired: Any, field: str = "", parent: str = "") -> bool:

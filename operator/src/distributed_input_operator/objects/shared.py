@@ -50,7 +50,7 @@ def certificate_objects(
 
     It is left as it is if there are none, because the operator's key could not be read.
     """
-    if resource.spec.encryption == "none" or not certificates:
+    if not resource.spec.is_encrypted or not certificates:
         return []
     name = names.certificates(resource.metadata.name)
     return [manifest(resource, "v1", "ConfigMap", name, {"data": dict(certificates)})]
@@ -89,7 +89,7 @@ def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str,
         "podSelector": {"matchLabels": {names.INPUT_LABEL: name}},
         "policyTypes": ["Ingress"],
         "ingress": [
-            {**services, "from": clients} if resource.spec.network_policy else services,
+            {**services, "from": clients} if resource.spec.is_restricted else services,
             {"from": [operator], "ports": [_tcp(port)]},
             {"ports": [_tcp(names.METRICS_PORT)]},
         ],

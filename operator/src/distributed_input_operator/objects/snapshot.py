@@ -48,8 +48,6 @@ class Settings:
     every operator with other templates."""
     resources: tuple[str, ...] = ()
     """Names of the resources besides CPU and memory that the cluster's policy limits."""
-    any_os: frozenset[str] = frozenset()
-    """Components whose pods select no operating system: pods of an earlier release that run on."""
     modules: tuple[str, ...] = ()
     """Modules whose functions may be entry points, by the cluster's policy. Empty: all."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from distributed_input.api import environment, files, flags, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity_bytes
-from distributed_input.api.resource.sections.tf_data_service import TfDataServiceSpec
+from distributed_input.api.resource.sections.processes import TfDataServiceSpec
 from distributed_input_operator.objects.children import SCRATCH_MOUNT
 from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.snapshot import Settings
@@ -62,7 +62,7 @@ def add_tf_data_dispatcher(
     if service is None:
         return pod
     name, spec = resource.metadata.name, resource.spec
-    workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.replicas}"
+    workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.fixed_replicas}"
     args = flags.tf_data_dispatcher_arguments(
         flags.TfDataDispatcherFlags(
             port=service.port,
@@ -70,7 +70,7 @@ def add_tf_data_dispatcher(
             static_workers=f"dns:{workers}" if service.static_sharding else "",
         )
     )
-    image = spec.workers.image or settings.worker_image
+    image = spec.workers.container.image or settings.worker_image
     process = _container(names.TF_DATA_DISPATCHER_CONTAINER, image, service, args, service.port)
     process["volumeMounts"] = [SCRATCH_MOUNT, {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL_DIR}]
     volume = {"name": _JOURNAL_VOLUME, **(service.journal or {"emptyDir": {}})}
@@ -104,10 +104,10 @@ def add_tf_data_worker(
             port=port,
             advertise=f"$({_POD_IP_ENV}):{port}",
             cache_bytes=quantity_bytes(service.cross_trainer_cache),
-            path=files.CODE_DIR if resource.spec.dataset.source.config_map else None,
+            path=files.CODE_DIR if resource.spec.dataset.config_map else None,
         )
     )
-    image = resource.spec.workers.image or settings.worker_image
+    image = resource.spec.workers.container.image or settings.worker_image
     process = _container(names.TF_DATA_WORKER_CONTAINER, image, service, args, port)
     worker = pod["containers"][0]
     address = {"name": _POD_IP_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
@@ -125,7 +125,6 @@ def _container(
     return {
         "name": name,
         "image": image,
-        # The name of the module `tf_data_service` in images of release 0.1.0.
         "command": ["python", "-m", "distributed_input.tf_data_service"],
         "args": args,
         "ports": [{"name": names.TF_DATA_PORT_NAME, "containerPort": port}],

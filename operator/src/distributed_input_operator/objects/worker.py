@@ -8,8 +8,8 @@ from typing import Any
 
 from distributed_input.api import environment, files, flags, identity, names
 from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.merge import merge
 from distributed_input.api.resource.scalars import quantity, quantity_bytes
-from distributed_input.api.resource.templates.merge import merge
 from distributed_input_operator.objects.children import (
     NO_TLS_1_2,
     SCRATCH_MOUNT,
@@ -44,7 +44,9 @@ _SHUTDOWN_SECONDS = 3
 def parallelism(resource: DistributedInput) -> int:
     """Return the number of rows that one worker computes in parallel."""
     workers = resource.spec.workers
-    return workers.parallelism or cpus(container_resources(workers.resources, _DEFAULT_REQUESTS))
+    return workers.parallelism or cpus(
+        container_resources(workers.container.resources, _DEFAULT_REQUESTS)
+    )
 
 
 def local_worker_container(
@@ -135,7 +137,7 @@ def worker_objects(
         "maxUnavailable": "25%",
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
-    image = default_image_annotation(resource.spec.workers.image, settings.worker_image)
+    image = default_image_annotation(resource.spec.workers.container.image, settings.worker_image)
     return [
         manifest(
             resource,
@@ -155,8 +157,10 @@ def worker_objects(
 
 
 def _worker_template(resource: DistributedInput, settings: Settings, code: str) -> dict[str, Any]:
-    merged = merge(_template(resource, settings, code), resource.spec.workers.pod_template)
-    if resource.spec.encryption != "none":
+    merged = merge(
+        _template(resource, settings, code), resource.spec.workers.template.further_fields
+    )
+    if resource.spec.is_encrypted:
         # The user's template does not weaken the encryption.
         for process in merged["spec"].get("containers") or ():
             if process.get("name") == names.WORKER:
@@ -175,7 +179,7 @@ def _template(resource: DistributedInput, settings: Settings, code: str) -> dict
 
 def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     name, workers = resource.metadata.name, resource.spec.workers
-    config_map = resource.spec.dataset.source.config_map
+    given, config_map = workers.container, resource.spec.dataset.config_map
     volume, mount = credentials_volume(resource, identity.WORKER)
     volumes, mounts = [volume, SCRATCH_VOLUME], [mount, SCRATCH_MOUNT]
     if config_map:
@@ -183,24 +187,24 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         mounts.append({"name": "code", "mountPath": files.CODE_DIR, "readOnly": True})
     process = container(
         names.WORKER,
-        workers.image or settings.worker_image,
+        given.image or settings.worker_image,
         _args(resource, settings),
         names.WORKER_PORT,
         container_resources(
-            workers.resources, _DEFAULT_REQUESTS, accelerator_resources(workers.accelerator)
+            given.resources, _DEFAULT_REQUESTS, accelerator_resources(workers.accelerator)
         ),
-        encrypted=resource.spec.encryption != "none",
+        encrypted=resource.spec.is_encrypted,
     )
-    process |= image_pull_policy(workers.image, settings)
+    process |= image_pull_policy(given.image, settings)
     home = {"name": "HOME", "value": "/tmp"}  # noqa: S108 - private to the container
-    process["env"] = variables(home, *workers.env, *process.get("env", ()))
-    process["volumeMounts"] = [*mounts, *workers.volume_mounts]
+    process["env"] = variables(home, *given.env, *process.get("env", ()))
+    process["volumeMounts"] = [*mounts, *given.volume_mounts]
     return {
-        "serviceAccountName": workers.service_account_name or names.shared(name),
-        "terminationGracePeriodSeconds": workers.termination_grace_period_seconds,
+        "serviceAccountName": workers.pod.service_account_name or names.shared(name),
+        "terminationGracePeriodSeconds": workers.pod.termination_grace_period_seconds,
         "containers": [process],
-        "volumes": [*volumes, *workers.volumes],
-        **scheduling_fields(name, workers, settings),
+        "volumes": [*volumes, *workers.pod.volumes],
+        **scheduling_fields(name, workers),
         **image_pull_secrets(settings),
     }
 
@@ -210,7 +214,7 @@ def _share_bytes(resource: DistributedInput) -> int:
 
     It is an eighth of the worker's memory request, or of its limit if it has no request.
     """
-    resources = container_resources(resource.spec.workers.resources, _DEFAULT_REQUESTS)
+    resources = container_resources(resource.spec.workers.container.resources, _DEFAULT_REQUESTS)
     found = {**resources.get("limits", {}), **resources.get("requests", {})}
     return int(quantity(found["memory"])) // 8  # Kubernetes accepts 500m and 1E here, too.
 
@@ -222,7 +226,7 @@ def _args(resource: DistributedInput, settings: Settings) -> list[str]:
         parallelism=parallelism(resource),
         share_bytes=_share_bytes(resource),
     )
-    grace = resource.spec.workers.termination_grace_period_seconds - _SHUTDOWN_SECONDS
+    grace = resource.spec.workers.pod.termination_grace_period_seconds - _SHUTDOWN_SECONDS
     process = flags.ProcessFlags(grace_seconds=grace)
     return _arguments(resource, own, process, settings.modules)
 
@@ -236,10 +240,10 @@ def _arguments(
     """Return the arguments of a worker, with those that all workers of an input have."""
     common = replace(
         own,
-        path=files.CODE_DIR if resource.spec.dataset.source.config_map else None,
-        relaxed=resource.spec.determinism == "relaxed",
+        path=files.CODE_DIR if resource.spec.dataset.config_map else None,
+        relaxed=resource.spec.determinism == "Relaxed",
         state_dir=resource.spec.workers.state_directory,
-        plain_transfer=resource.spec.encryption == "control",
+        plain_transfer=resource.spec.encryption == "Control",
         process=credential_flags(resource, process),
         modules=modules,
     )

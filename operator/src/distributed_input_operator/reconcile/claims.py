@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from distributed_input.api import names
 from distributed_input.api.resource.policy import NOTHING, Amount
+from distributed_input.api.resource.scalars import quantity
 from distributed_input_operator.autoscaling.decision import ScalingDecision
 from distributed_input_operator.budget.claim import Claim, InputKey, WorkerRequest
 from distributed_input_operator.budget.pod_requests import requested_amount
@@ -59,7 +60,7 @@ def worker_request(
     return WorkerRequest(
         claim,
         trainers.accelerator or "",
-        weight=trainers.weight,
+        weight=float(quantity(trainers.weight)),
         priority_class=trainers.priority_class or "",
         labels=dict(resource.metadata.labels),
         namespace_labels=snapshot.namespace_labels,
@@ -213,4 +214,4 @@ def _largest(pods: Sequence[Pod]) -> Amount:
 def _consumers(snapshot: Snapshot) -> int:
     if snapshot.measured:
         return snapshot.measured.consumers
-    return snapshot.status.live.consumers if snapshot.status.live else 0
+    return snapshot.status.trainers.reading if snapshot.status.trainers else 0

@@ -161,7 +161,7 @@ def conditions(
                 {
                     "type": one.type,
                     "status": status,
-                    "observedGeneration": generation,
+                    "observedGeneration": max(generation, 0),
                     "lastTransitionTime": last.last_transition_time if last and same else now,
                     "reason": one.reason,
                     "message": one.message[:_MESSAGE_LENGTH],

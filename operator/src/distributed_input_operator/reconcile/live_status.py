@@ -9,8 +9,7 @@ import math
 from typing import Any
 
 from distributed_input.api import timestamps
-from distributed_input.api.resource.status import AutoscalingStatus, LiveStatus, Status
-from distributed_input_operator.autoscaling.demand import recommended_workers
+from distributed_input.api.resource.status import Status, TrainersStatus
 from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.reconcile.conditions import LIMITED
 
@@ -19,29 +18,26 @@ WRITE_SECONDS = 30.0
 that trainers read, it is more."""
 
 
-def live_status(
-    before: LiveStatus | None, measurement: Measurement | None, parallelism: int, now: float
+def trainers_status(
+    before: TrainersStatus | None, measurement: Measurement | None, now: float
 ) -> dict[str, Any] | None:
-    """Return `status.live`: as before if no value changed, None if there are no consumers.
+    """Return `status.trainers`: as before if no value changed, None if there are no consumers.
 
     Args:
-        before: `status.live` as it was last written.
+        before: `status.trainers` as it was last written.
         measurement: the input's rates. None: unknown, so the written values stay.
-        parallelism: rows that one worker computes at the same time.
         now: seconds since 1970.
     """
-    old = before.model_dump(by_alias=True) if before else None
+    old = before.model_dump(by_alias=True, exclude_none=True) if before else None
     if measurement is None:
         return old
     if measurement.consumers == 0:
         return None
     values = {
-        "consumers": measurement.consumers,
-        "epoch": measurement.epoch,
+        "reading": measurement.consumers,
         "rowsPerSecond": round_rate(measurement.rows_per_second),
         "stall": f"{round(100 * measurement.stall)}%",
-        "recommendedWorkers": recommended_workers(measurement, parallelism) or 0,
-        "stalled": measurement.stalled,
+        "stalledSplit": measurement.stalled,
         "replayMismatches": measurement.mismatches,
         "readAmplification": measurement.amplification,
     }
@@ -65,26 +61,27 @@ def should_write(before: Status, after: Status, now: float, seconds: float = WRI
     first_rates = lacks_rates(before) and not lacks_rates(after)
     if first_rates or _limit(after) != _limit(before) or _falls(after) or _falls(before):
         seconds = WRITE_SECONDS
-    written = timestamps.to_seconds(before.live.observed_at) if before.live else None
+    trainers = before.trainers
+    written = timestamps.to_seconds(trainers.observed_at) if trainers else None
     return written is None or now - written >= seconds
 
 
 def lacks_rates(status: Status) -> bool:
     """Return whether trainers read, but no rows were measured: one sample alone has no rates."""
-    return status.live is not None and not status.live.rows_per_second
+    return status.trainers is not None and not status.trainers.rows_per_second
 
 
 def _lasting(status: Status) -> Status:
     """Return the status without rates, and without what autoscaling derives from them."""
     lasting = [one for one in status.conditions if one.type != LIMITED]
-    scaling = status.autoscaling and AutoscalingStatus(desired=status.autoscaling.desired)
-    live = status.live or LiveStatus()
-    kept = LiveStatus(stalled=live.stalled, consumers=min(live.consumers, 1))
-    return status.model_copy(update={"live": kept, "conditions": lasting, "autoscaling": scaling})
+    found = status.trainers or TrainersStatus()
+    changes = {"stalled_split": found.stalled_split, "reading": min(found.reading, 1)}
+    kept = TrainersStatus().model_copy(update=changes)
+    return status.model_copy(update={"trainers": kept, "conditions": lasting, "autoscaling": None})
 
 
 def _mismatches(status: Status) -> int:
-    return status.live.replay_mismatches if status.live else 0
+    return status.trainers.replay_mismatches if status.trainers else 0
 
 
 def _limit(status: Status) -> str:

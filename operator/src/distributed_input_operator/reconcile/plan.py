@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.api import names, timestamps
+from distributed_input.api.resource.status import AutoscalingStatus
 from distributed_input_operator.autoscaling.decision import (
     AutoscalingState,
     Observation,
@@ -50,7 +51,6 @@ from distributed_input_operator.reconcile.template_changes import (
     annotated,
     held_failure,
     held_parts,
-    missing_notes,
     part_changes,
     rollout_state,
 )
@@ -95,8 +95,6 @@ class Plan:
     """Children to apply: those that are missing or differ."""
     scales: tuple[tuple[str, int], ...]
     """Deployments that keep their pod template for now, and their new number of replicas."""
-    notes: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    """Deployments that keep their pod template for now, and annotations that they lack."""
     waiting: tuple[Failure, ...]
     """Changes by the user that are not applied yet."""
     turn: Turn | None
@@ -189,7 +187,6 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
             for one in desired
             if _is_held(one, held) and not _has_replicas(snapshot, one)
         ),
-        notes=missing_notes(snapshot, demand.changes, held),
         waiting=(waiting,) if waiting else (),
         turn=turn if demand.rollout in (RolloutState.WAITING, RolloutState.BUSY) else None,
         grant=grant,
@@ -205,7 +202,7 @@ def _requested_workers(snapshot: Snapshot, now: float) -> tuple[int, ScalingDeci
         return 0, None
     scaling = spec.workers.autoscaling
     if scaling is None:
-        return spec.workers.replicas, None
+        return spec.workers.fixed_replicas, None
     bounds = ScalingBounds(
         scaling.min_replicas,
         scaling.max_replicas,
@@ -229,16 +226,16 @@ def _autoscaling_state(snapshot: Snapshot) -> AutoscalingState:
     """Return the state after the last decision. Before the first, return what exists."""
     if snapshot.scaled is not None:
         return snapshot.scaled
-    last = snapshot.status.autoscaling
-    if last is None:
+    status, last = snapshot.status, snapshot.status.autoscaling or AutoscalingStatus()
+    desired = status.workers.requested
+    if not status.conditions:
+        scaling = snapshot.resource.spec.workers.autoscaling
         spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
-        workers = snapshot.resource.spec.workers
-        starts_empty = workers.autoscaling is not None and not workers.autoscaling.min_replicas
-        return AutoscalingState(int(spec.get("replicas", 0 if starts_empty else workers.replicas)))
+        desired = int(spec.get("replicas", scaling.min_replicas if scaling else 0))
     idle_since = timestamps.to_seconds(last.idle_since)
     fewer_since = timestamps.to_seconds(last.fewer_since)
     unmeasured_since = timestamps.to_seconds(last.unmeasured_since)
-    return AutoscalingState(last.desired, fewer_since, last.fewer, idle_since, unmeasured_since)
+    return AutoscalingState(desired, fewer_since, last.fewer, idle_since, unmeasured_since)
 
 
 def is_up_to_date(snapshot: Snapshot, desired: Manifest) -> bool:
@@ -285,7 +282,7 @@ def _latest_first(text: str) -> str:
 
 
 def _interval(snapshot: Snapshot, decision: ScalingDecision | None) -> float:
-    code = snapshot.resource.spec.dataset.source.config_map
+    code = snapshot.resource.spec.dataset.config_map
     if snapshot.measured and snapshot.measured.consumers:
         if decision and decision.state.waits:
             return reconcile_interval(snapshot.measured)

@@ -7,9 +7,18 @@ from typing import Any
 
 from distributed_input.api import timestamps
 from distributed_input.api.resource.policy import UNLIMITED
-from distributed_input.api.resource.policy_status import PolicyStatus
+from distributed_input.api.resource.status import PolicyStatus
 from distributed_input_operator.budget.usage import BudgetUsage
+from distributed_input_operator.reconcile.conditions import (
+    INVALID_SPEC,
+    READY,
+    Finding,
+    conditions,
+    summarize,
+)
 
+IN_EFFECT = "InEffect"
+"""Reason of the condition Ready of a policy that can be used."""
 _GIB = 1 << 30
 
 
@@ -35,20 +44,25 @@ def policy_status(
         interval: minimum seconds between two writes of numbers that change all the time.
         others: names of the resources besides CPU and memory that budgets limit.
     """
-    status = {
+    ready = Finding(READY, not message, INVALID_SPEC if message else IN_EFFECT, message)
+    found = summarize(ready, stalled=bool(message))
+    text = timestamps.to_text(now)
+    status: dict[str, Any] = {
         "observedGeneration": generation,
-        "message": message,
+        "conditions": [
+            one.model_dump(by_alias=True)
+            for one in conditions(found, before.conditions, generation, text)
+        ],
         "summary": ", ".join(map(_summary, usage)),
         "budgets": [_budget(one, others) for one in usage],
-        "observedAt": before.observed_at,
     }
-    if PolicyStatus.model_validate(status) == before:
+    after = PolicyStatus.model_validate({**status, "observedAt": before.observed_at})
+    if after == before:
         return None, 10 * interval
     written = timestamps.to_seconds(before.observed_at)
-    same_spec = (before.observed_generation, before.message) == (generation, message)
-    if same_spec and written is not None and now - written < interval:
+    if after.conditions == before.conditions and written is not None and now - written < interval:
         return None, interval - (now - written)
-    return {**status, "observedAt": timestamps.to_text(now)}, interval
+    return {**status, "observedAt": text}, interval
 
 
 def _summary(one: BudgetUsage) -> str:
@@ -63,8 +77,10 @@ def _budget(one: BudgetUsage, others: Sequence[str]) -> dict[str, Any]:
         "name": one.budget.name,
         "inputs": one.inputs,
         "workers": workers,
-        "wanted": one.requested,
-        "cpu": f"{cpu / 1000:g}",
-        "memory": f"{memory / _GIB:.2f}".rstrip("0").rstrip(".") + "Gi",
-        "resources": dict(zip(others, map(str, more), strict=False)),
+        "requested": one.requested,
+        "resources": {
+            "cpu": f"{cpu / 1000:g}",
+            "memory": f"{memory / _GIB:.2f}".rstrip("0").rstrip(".") + "Gi",
+            **dict(zip(others, map(str, more), strict=False)),
+        },
     }

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed_input.api import names, timestamps
-from distributed_input.api.resource.lifetime.encryption import Encryption
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
 from distributed_input_operator.objects.tf_data_service import tf_data_service_address
-from distributed_input_operator.objects.worker import parallelism
 from distributed_input_operator.reconcile.conditions import (
     INVALID_SPEC,
     READY,
@@ -22,7 +20,7 @@ from distributed_input_operator.reconcile.conditions import (
     ready_workers,
     summarize,
 )
-from distributed_input_operator.reconcile.live_status import live_status, should_write
+from distributed_input_operator.reconcile.live_status import should_write, trainers_status
 from distributed_input_operator.reconcile.plan import Plan
 
 
@@ -59,22 +57,21 @@ def input_status(
         ),
         "workers": {
             "desired": plan.desired,
-            "asked": plan.requested,
+            "requested": plan.requested,
             "replicas": int(workers.get("replicas", 0)),
             "ready": ready,
             "summary": f"{ready}/{plan.desired}",
         },
         "dispatcher": {"address": names.address(name)},
-        "encryption": resource.spec.encryption,
         "tfDataService": {"address": tf_data_service} if tf_data_service else None,
-        "live": _live(snapshot, now),
+        "trainers": _trainers(snapshot, now),
         "autoscaling": _autoscaling(state),
     }
     status = {key: value for key, value in status.items() if value is not None}
     if not should_write(before, Status.model_validate(status), now, snapshot.live_seconds):
         return None
-    if snapshot.measured and "live" in status:
-        status["live"] = {**status["live"], "observedAt": timestamps.to_text(now)}
+    if snapshot.measured and "trainers" in status:
+        status["trainers"] = {**status["trainers"], "observedAt": timestamps.to_text(now)}
     return status
 
 
@@ -84,8 +81,6 @@ def invalid_status(
     message: str,
     workers: Manifest,
     now: float,
-    *,
-    encryption: Encryption,
 ) -> dict[str, Any] | None:
     """Return the status of an input whose spec is invalid. None: the last one is still right.
 
@@ -97,7 +92,6 @@ def invalid_status(
         message: what the user has to change.
         workers: the Deployment of the workers in the cluster; empty if there is none.
         now: seconds since 1970.
-        encryption: of the input.
     """
     old = Status.model_validate(before)
     found = summarize(Finding(READY, False, INVALID_SPEC, message), stalled=True)
@@ -113,7 +107,6 @@ def invalid_status(
         }
     status = {
         **kept,
-        "encryption": encryption,
         "observedGeneration": generation,
         "conditions": [
             one.model_dump(by_alias=True)
@@ -123,21 +116,20 @@ def invalid_status(
     return None if Status.model_validate(status) == old else status
 
 
-def _live(snapshot: Snapshot, now: float) -> dict[str, Any] | None:
+def _trainers(snapshot: Snapshot, now: float) -> dict[str, Any] | None:
     if snapshot.resource.spec.suspend:
         return None  # Nothing is measured any more.
-    threads = parallelism(snapshot.resource)
-    return live_status(snapshot.status.live, snapshot.measured, threads, now)
+    return trainers_status(snapshot.status.trainers, snapshot.measured, now)
 
 
 def _autoscaling(state: AutoscalingState | None) -> dict[str, Any] | None:
     if state is None:
         return None
-    status: dict[str, Any] = {"desired": state.desired}
+    status: dict[str, Any] = {}
     if state.fewer_since is not None:
         status |= {"fewerSince": timestamps.to_text(state.fewer_since), "fewer": state.fewer}
     if state.idle_since is not None:
         status["idleSince"] = timestamps.to_text(state.idle_since)
     if state.unmeasured_since is not None:
         status["unmeasuredSince"] = timestamps.to_text(state.unmeasured_since)
-    return status
+    return status or None

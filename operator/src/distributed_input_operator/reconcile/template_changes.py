@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input.api.resource.lifetime.encryption import EARLIER_DEFAULT
 from distributed_input.api.timestamps import to_seconds
 from distributed_input_operator.objects.children import digest
-from distributed_input_operator.objects.matching import contains
 from distributed_input_operator.objects.queue import group_annotations, queue_labels
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
@@ -39,7 +37,7 @@ _COUNTS = ("replicas", "autoscaling")
 """Fields of spec.workers that programs change and that do not change pods."""
 _NOT_OF_WORKERS = ("suspend", "dispatcher", "sidecar", "trainers", "epochs", "network_policy")
 """Fields of the spec that do not change pods of workers."""
-_DISPATCHER_FIELDS = ("dispatcher", "sidecar", "tf_data_service")
+_DISPATCHER_FIELDS = ("dispatcher", "tf_data_service")
 """Fields of the spec that change the dispatcher's pod, besides some of spec.workers."""
 PART_WAITS = "PartWaits"
 """Reason of the condition Applied while a part waits until the other one is replaced."""
@@ -137,46 +135,34 @@ def _cause(snapshot: Snapshot, live: Manifest, desired: Manifest, component: str
     if not live:
         return Cause.NONE
     annotations = _annotations(live)
-    applied = annotations.get(names.TEMPLATE_HASH_ANNOTATION)
-    template = desired["spec"]["template"]
-    if applied == digest(template):
+    template = digest(desired["spec"]["template"])
+    if annotations.get(names.TEMPLATE_HASH_ANNOTATION) == template:
         return Cause.NONE  # If somebody else changed it, that is repaired at once.
-    if applied is None and contains(live["spec"].get("template"), template):
-        return Cause.NONE  # An operator of release 0.1.0 applied the same template.
-    before = annotations.get(names.INPUT_HASH_ANNOTATION)
-    if before is None:
-        generation = snapshot.resource.metadata.generation or 0
-        same = snapshot.status.observed_generation == generation
-    else:
-        same = before == input_hash(snapshot, component)
+    same = annotations.get(names.INPUT_HASH_ANNOTATION) == input_hash(snapshot, component)
     return Cause.OPERATOR if same else Cause.USER
 
 
 def input_hash(snapshot: Snapshot, component: str) -> str:
     """Return a hash of what a user sets and that may change the pods of a component.
 
-    It is equal in releases that add fields with a default. A user's change of a field that it does
+    A user's change of a field that it does
     not cover waits for its turn, as a change by the operator.
     """
     resource = snapshot.resource
     spec: dict[str, Any] = resource.spec.model_dump(mode="json", exclude_defaults=True)
-    if spec.get("encryption") == EARLIER_DEFAULT:  # Operators that had this default omit it.
-        del spec["encryption"]
     queue = queue_labels(resource.metadata, component) | group_annotations(resource.metadata)
-    service = resource.spec.tf_data_service
     if component == names.DISPATCHER:
-        workers = ["local"]
+        workers, service = resource.spec.workers, resource.spec.tf_data_service
+        used: list[Any] = [bool(workers.local)]
         if service is not None:
-            workers.append("image")
             # The number of workers is a flag of the tf.data dispatcher.
-            workers += ["replicas"] if service.static_sharding else []
-        kept = {key: spec[key] for key in _DISPATCHER_FIELDS if key in spec}
-        used = spec.get("workers", {})
-        used = {key: used[key] for key in workers if key in used}
-        return digest([kept, used, queue] if queue else [kept, used])
+            count = workers.fixed_replicas if service.static_sharding else None
+            used += [workers.container.image, count]
+        return digest([{key: spec.get(key) for key in _DISPATCHER_FIELDS}, used, queue])
     kept = {key: value for key, value in spec.items() if key not in _NOT_OF_WORKERS}
-    used = {key: value for key, value in kept.pop("workers", {}).items() if key not in _COUNTS}
-    return digest([kept, used, queue, snapshot.code])
+    of_workers = spec.get("workers", {})
+    kept["workers"] = {key: of_workers[key] for key in of_workers if key not in _COUNTS}
+    return digest([kept, queue, snapshot.code])
 
 
 def rollout_state(changes: Sequence[PartChange], revision: str) -> RolloutState:
@@ -259,24 +245,6 @@ def held_failure(changes: Sequence[PartChange], held: frozenset[str]) -> Failure
             message = f"the {one.component} pods are replaced after the other pods of this input"
             return Failure(PART_WAITS, message, passing=True)
     return None
-
-
-def missing_notes(
-    snapshot: Snapshot, changes: Sequence[PartChange], held: frozenset[str]
-) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Return the hash of what the user has set for each held Deployment that has none.
-
-    Those of release 0.1.0 have none. Without it, a later change of any field of the spec would look
-    like a change of the pods.
-    """
-    return tuple(
-        (one.deployment, ((names.INPUT_HASH_ANNOTATION, input_hash(snapshot, one.component)),))
-        for one in changes
-        if one.deployment in held
-        and one.cause is Cause.OPERATOR
-        and names.INPUT_HASH_ANNOTATION
-        not in _annotations(snapshot.live("Deployment", one.deployment))
-    )
 
 
 def annotated(snapshot: Snapshot, desired: Manifest, change: PartChange) -> Manifest:

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from distributed_input.api import names
-from distributed_input.api.resource.input import DistributedInput
-from distributed_input.api.resource.lifetime.encryption import encryption_of, with_encryption
+from distributed_input.api.resource.input import DistributedInput, manager
 from distributed_input.api.resource.problems import problems
 from distributed_input_operator.injection.pod import (
     host_network_warnings,
@@ -107,14 +106,15 @@ class Injector:
             asyncio.gather(*(self._input(name, namespace) for name in input_names)),
             self._owners(pod, namespace),
         )
-        classes = {one.spec.operator_class or "" for one in inputs}
-        if len(classes) > 1:
+        managers = {one.spec.managed_by for one in inputs}
+        if len(managers) > 1:
             raise RefusedError(
-                f"annotation {names.INPUTS_ANNOTATION}: the inputs have different operator "
-                "classes: use inputs with the same spec.operatorClass"
+                f"annotation {names.INPUTS_ANNOTATION}: the inputs have different operators: use "
+                "inputs with the same spec.managedBy"
             )
-        if classes != {self._settings.operator_class}:
-            return None, [_other_class(input_names, classes.pop(), self._settings)]
+        own = manager(self._settings.operator_class)
+        if managers != {own}:
+            return None, [_other_manager(input_names, managers.pop(), own)]
         by_name = dict(zip(input_names, inputs, strict=True))
         injected = inject(pod, owners, by_name.__getitem__, self._settings)
         return injected, host_network_warnings(pod, by_name.__getitem__)
@@ -128,11 +128,10 @@ class Injector:
             )
         try:
             # A newer definition may have further fields, which are ignored, as in `observe`.
-            resource = DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
+            return DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
         except ValidationError as error:
             details = "; ".join(map(str, problems(error)))
             raise RefusedError(f"DistributedInput {name} is invalid: {details}") from None
-        return with_encryption(resource, encryption_of(found))
 
     async def _owners(self, pod: Json, namespace: str) -> list[Json]:
         """Return what controls a pod, as far as the kinds are known."""
@@ -151,13 +150,13 @@ class Injector:
         return found
 
 
-def _other_class(input_names: Sequence[str], found: str, settings: Settings) -> str:
+def _other_manager(input_names: Sequence[str], found: str | None, own: str | None) -> str:
     """Return the warning that this webhook does not serve the inputs of a pod."""
-    own = settings.operator_class
-    served = f"operator class {own}" if own else "no operator class"
-    needed = f"the operator class {found}" if found else "no operator class"
+    served, needed = (
+        f"spec.managedBy {one}" if one else "no spec.managedBy" for one in (own, found)
+    )
     return (
-        f"annotation {names.INPUTS_ANNOTATION}: {', '.join(input_names)}: spec.operatorClass names "
+        f"annotation {names.INPUTS_ANNOTATION}: {', '.join(input_names)}: the inputs have "
         f"{needed}. This webhook serves inputs with {served}, so it adds no sidecar: a release of "
         "the chart with that operatorClass must add it"
     )

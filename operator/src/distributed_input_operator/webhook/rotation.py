@@ -35,7 +35,7 @@ from distributed_input.api import names
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import SECRET
-from distributed_input_operator.webhook import certificates, definition
+from distributed_input_operator.webhook import certificates
 from distributed_input_operator.webhook.certificates import Certificate
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,6 @@ class CertificatePublisher:
         *,
         secret: str = names.WEBHOOK_SECRET,
         configuration: str = names.WEBHOOK_CONFIGURATION,
-        definitions: Sequence[str] = (),
     ) -> None:
         """Initialize without a certificate.
 
@@ -90,11 +89,9 @@ class CertificatePublisher:
             hosts: DNS names under which the API server calls the webhook, SERVICE.NAMESPACE.svc.
             secret: name of the Secret.
             configuration: name of the MutatingWebhookConfiguration.
-            definitions: names of the CustomResourceDefinitions with conversions.
         """
         self._api = api
         self._namespace, self._secret, self._configuration = namespace, secret, configuration
-        self._definitions = tuple(definitions)
         self._hosts = tuple(hosts)
 
     async def refresh(self, now: datetime) -> None:
@@ -105,8 +102,6 @@ class CertificatePublisher:
         """
         stored = await self._renewed(now)
         await self._publish(stored.certificate, path_at(stored.key, now))
-        for name in self._definitions:
-            await self._publish_conversion(name, stored)
 
     async def _renewed(self, now: datetime) -> _Stored:
         """Return what the Secret has, or generate and store what it lacks."""
@@ -165,28 +160,13 @@ class CertificatePublisher:
             )
             return
 
-    async def _publish_conversion(self, name: str, stored: _Stored) -> None:
-        """Write the trusted authorities and the path to a definition, if it has a webhook."""
-        before = await definition.client_config(self._api, name)
-        if before is None:
-            return
-        path = definition.whole_path(definition.conversion_path(stored.key))
-        after = {**_at_path(before, path), "caBundle": _encode(stored.certificate.bundle)}
-        if after == before:
-            return
-        try:
-            await definition.publish(self._api, name, after, before)
-        except ApiError as error:
-            if error.status not in (409, 422):  # Another replica wrote it. The next check follows.
-                raise
-
 
 def _configuration_changes(found: Json, bundle: str, path: str) -> list[dict[str, Any]]:
     """Return the JSON patch of a webhook configuration, which fails if it has changed since."""
     changes: list[dict[str, Any]] = []
     for place, webhook in enumerate(found.get("webhooks") or ()):
         before = webhook["clientConfig"]
-        after = {**_with_path(before, path), "caBundle": bundle}
+        after = {**_at_path(before, path), "caBundle": bundle}
         if after != before:
             pointer = f"/webhooks/{place}/clientConfig"
             changes.append({"op": "test", "path": pointer, "value": before})
@@ -205,7 +185,6 @@ class SecretCertificate:
         *,
         secret: str = names.WEBHOOK_SECRET,
         configuration: str = names.WEBHOOK_CONFIGURATION,
-        definitions: Sequence[str] = (),
     ) -> None:
         """Initialize without a certificate.
 
@@ -215,19 +194,15 @@ class SecretCertificate:
             context: TLS settings of the server.
             secret: name of the Secret.
             configuration: name of the MutatingWebhookConfiguration.
-            definitions: names of the CustomResourceDefinitions with conversions.
         """
         self._api = api
         self._namespace, self._secret, self._configuration = namespace, secret, configuration
-        self._definitions = tuple(definitions)
         self._context = context
         self._served: Certificate | None = None
         self._trusted: Certificate | None = None
         """The certificate that the API server trusted at the last refresh."""
         self.paths: tuple[str, ...] = ()
         """Accepted last parts of the path."""
-        self.conversion_paths: tuple[str, ...] = ()
-        """The same, of the path for conversions."""
 
     async def refresh(self, now: datetime) -> None:
         """Serve the certificate in the Secret, once the API server trusts it. Accept new paths.
@@ -244,20 +219,7 @@ class SecretCertificate:
         # The configured path is older while no operator runs.
         configured = (path for path in map(_path_of, clients) if path)
         self.paths = (*(path_at(key, now, periods) for periods in (0, -1, 1)), *configured)
-        clients += await self._conversion(key)
         self._serve(current, [base64.b64decode(one.get("caBundle") or "") for one in clients])
-
-    async def _conversion(self, key: bytes) -> list[Json]:
-        """Accept paths of conversions. Return the addresses that the API server uses already."""
-        if not self._definitions:
-            return []
-        found = [
-            await definition.client_config(self._api, name) or {} for name in self._definitions
-        ]
-        configured = (_path_of(one, names.CONVERSION_PATH) for one in found)
-        self.conversion_paths = (definition.conversion_path(key), *filter(None, configured))
-        # Trainer pods do not wait for an operator that has not published the address yet.
-        return [one for one in found if one.get("caBundle")]
 
     def _serve(self, current: Certificate, bundles: list[bytes]) -> None:
         """Serve a certificate, unless API servers may not trust it yet."""
@@ -289,7 +251,7 @@ class MountedCertificate:
     def __init__(self, folder: Path, context: ssl.SSLContext) -> None:
         self._folder, self._context = folder, context
         self._served: tuple[bytes, ...] = ()
-        self.paths = self.conversion_paths = ("",)
+        self.paths = ("",)
         """The path has no last part: this program cannot publish one."""
 
     async def refresh(self, _now: datetime) -> None:
@@ -342,30 +304,19 @@ async def _read_configuration(api: Api, name: str) -> Json:
     return await api.request("GET", f"{_CONFIGURATIONS}/{name}")
 
 
-def _with_path(client_config: Json, path: str) -> Json:
-    """Return the clientConfig of a webhook with this last part of the path.
-
-    The chart of release 0.1.0 sets the path, and its webhook has no other. So a rollback works,
-    although this operator runs until its successor is ready.
-    """
-    if (client_config.get("service") or {}).get("path") == names.WEBHOOK_PATH:
-        return client_config
-    return _at_path(client_config, f"{names.WEBHOOK_PATH}/{path}")
-
-
-def _at_path(client_config: Json, whole: str) -> Json:
-    """Return the clientConfig of a webhook with this path."""
+def _at_path(client_config: Json, path: str) -> Json:
+    """Return the clientConfig of a webhook with this last part of the path."""
+    whole = f"{names.WEBHOOK_PATH}/{path}"
     if "service" in client_config:
         return {**client_config, "service": {**client_config["service"], "path": whole}}
     return {**client_config, "url": urlsplit(client_config["url"])._replace(path=whole).geturl()}
 
 
-def _path_of(client_config: Json, parent: str = names.WEBHOOK_PATH) -> str:
+def _path_of(client_config: Json) -> str:
     """Return the last part of the path that the API server uses. Empty: it has none."""
     service, url = client_config.get("service") or {}, client_config.get("url") or ""
-    whole = str(service.get("path") or urlsplit(url).path)
-    head, _, last = whole.rpartition("/")
-    return last if head == parent else ""
+    head, _, last = str(service.get("path") or urlsplit(url).path).rpartition("/")
+    return last if head == names.WEBHOOK_PATH else ""
 
 
 def _encode(value: bytes) -> str:

@@ -1,6 +1,6 @@
 """The HTTPS server of the webhook.
 
-The API server calls it before it creates a pod, and to convert inputs to another version.
+The API server calls it before it creates a pod.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hmac
-from collections.abc import Iterable
 from pathlib import Path
 
 from aiohttp import web
@@ -19,7 +18,6 @@ from distributed_input_operator.kube.api import Api
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook import certificates
 from distributed_input_operator.webhook.admission import Injector, deadline_seconds
-from distributed_input_operator.webhook.conversion import Converter
 from distributed_input_operator.webhook.rotation import (
     MountedCertificate,
     SecretCertificate,
@@ -95,7 +93,6 @@ async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook:
             context,
             secret=args.webhook_secret,
             configuration=args.webhook_configuration,
-            definitions=args.conversion_definition,
         )
     host, _, port = args.webhook_listen.rpartition(":")
     settings = Settings(
@@ -116,16 +113,10 @@ async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook:
 def _application(
     injector: Injector, certificate: SecretCertificate | MountedCertificate
 ) -> web.Application:
-    converter = Converter()
-
-    # Any pod can connect. Only the API server has the configurations with the paths.
-    async def convert(request: web.Request) -> web.Response:
-        if not _known(request, certificate.conversion_paths):
-            return web.Response(status=404)
-        return await converter.review(request)
-
+    # Any pod can connect. Only the API server has the configuration with the path.
     async def review(request: web.Request) -> web.Response:
-        if not _known(request, certificate.paths):
+        last = request.match_info.get("last", "").encode()
+        if not any(hmac.compare_digest(last, one.encode()) for one in certificate.paths):
             return web.Response(status=404)
         body = await request.json()
         with metrics.INJECTION_SECONDS.time():
@@ -136,12 +127,6 @@ def _application(
         return web.json_response({**head, "response": response})
 
     app = web.Application(client_max_size=_MAX_REVIEW_BYTES)
-    for path, handler in ((names.WEBHOOK_PATH, review), (names.CONVERSION_PATH, convert)):
-        app.add_routes([web.post(path, handler), web.post(f"{path}/{{last}}", handler)])
+    path = names.WEBHOOK_PATH
+    app.add_routes([web.post(path, review), web.post(f"{path}/{{last}}", review)])
     return app
-
-
-def _known(request: web.Request, paths: Iterable[str]) -> bool:
-    """Whether `paths` has the last part of a request's path."""
-    last = request.match_info.get("last", "").encode()
-    return any(hmac.compare_digest(last, one.encode()) for one in paths)

@@ -91,7 +91,6 @@ OPERATOR_HEALTH_PORT = 8080
 """Port of the operator's /healthz and /metrics."""
 WEBHOOK_PORT = 9443
 WEBHOOK_PATH = "/inject"
-CONVERSION_PATH = "/convert"
 """First part of the webhook's path. The operator adds a part that only the API server knows."""
 WEBHOOK_CONFIGURATION = "distributed-input-operator"
 """Default name of the MutatingWebhookConfiguration that the operator updates."""

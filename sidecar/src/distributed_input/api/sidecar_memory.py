@@ -30,7 +30,7 @@ def own_partitions(partitions: int | None, consumers: int, *, parallel: bool) ->
     Args:
         partitions: spec.partitions. None: the default.
         consumers: number of trainers.
-        parallel: each trainer reads the whole dataset (`parallel_epochs`).
+        parallel: each trainer reads the whole dataset (`ParallelEpochs`).
     """
     partitions = partitions or DEFAULT_PARTITIONS
     return partitions if parallel else -(-partitions // max(1, consumers))

@@ -54,7 +54,7 @@ def crash_text(crash: types_pb2.StalledSplit, workers: int) -> str:
     """
     rest = ", or skip the row" if not crash.step else ""
     remedy = (
-        "Raise spec.workers.resources.limits.memory, or make what it holds smaller"
+        "Raise the memory limit in spec.workers.template, or make what it holds smaller"
         if crash.crash == KILLED
         else "Fix what this line calls"
     )

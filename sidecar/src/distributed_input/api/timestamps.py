@@ -10,9 +10,9 @@ def to_text(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def to_seconds(text: str) -> float | None:
+def to_seconds(text: str | None) -> float | None:
     """Return a timestamp as seconds since 1970, or None if the text is not a timestamp."""
     try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+        return datetime.strptime(text or "", "%Y-%m-%dT%H:%M:%S%z").timestamp()
     except ValueError:
         return None

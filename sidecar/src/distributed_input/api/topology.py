@@ -46,7 +46,7 @@ def trainers_problem(
         trainers: number of trainers.
         partitions: P. None: the default, which depends on the dataset if `rows` is None.
         rows: rows of a global step. None: the dataset determines them.
-        parallel: each trainer reads the whole dataset (`parallel_epochs`).
+        parallel: each trainer reads the whole dataset (`ParallelEpochs`).
     """
     if rows and rows % trainers and parallel:
         return (

@@ -264,5 +264,5 @@ def memory_warnings(job: types_pb2.Job, room: int) -> list[str]:
     return [
         f"shuffle buffers of an open split hold about {held:,} MiB, and a worker has {has:,} MiB "
         f"for them: not enough for {few} that are read at the same time. Lower the buffer size of "
-        "shuffle, raise spec.workers.resources.limits.memory, or use more workers"
+        "shuffle, raise the memory limit in spec.workers.template, or use more workers"
     ]

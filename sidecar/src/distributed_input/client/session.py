@@ -345,7 +345,7 @@ class SidecarSession:
             self._warned_generation = difference.generation
             warnings.warn(
                 f"input {self.welcome.input}: {difference.message}. To stop instead, set "
-                "spec.determinism: strict",
+                "spec.determinism: Strict",
                 ReplayWarning,
                 stacklevel=2,
             )

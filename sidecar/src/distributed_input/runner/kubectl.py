@@ -22,12 +22,9 @@ from typing import Any
 
 from distributed_input.api import files, identity, names
 from distributed_input.api.errors import ConfigError, UnavailableError
-from distributed_input.api.resource.lifetime.encryption import encryption_of
 
 NOT_INSTALLED = "kubectl is not installed: install it"
 INPUTS = "distributedinputs.distributed-input.dev"
-STORED_INPUTS = "distributedinputs.v1alpha1.distributed-input.dev"
-"""The version that clusters of all releases have, and that needs no conversion."""
 _FORWARDING = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ")
 _GOOD = ("Ready", "DispatcherReady", "WorkersAvailable", "Applied")
 """Conditions that report a problem if they are not True. Others report one if they are."""
@@ -59,9 +56,9 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
         UnavailableError: the dispatcher cannot be reached. The message has the input's problems.
     """
     where = _where(namespace)
-    resource = _get(STORED_INPUTS, name, where, seconds)
+    resource = _get(INPUTS, name, where, seconds)
     problems = problems_of(resource)
-    encrypted = encryption_of(resource) != "none"
+    encrypted = resource["spec"]["encryption"] != "None"
     own = names.certificates(name) if encrypted else names.shared(name)
     secret = _decoded(_get("secret", own, where, seconds))
     token = secret.get(files.TOKEN_KEY, "").strip()
@@ -89,12 +86,12 @@ def check_exists(name: str, namespace: str | None, seconds: float) -> None:
     """
     if shutil.which("kubectl") is None:
         raise ConfigError(NOT_INSTALLED)
-    _get(STORED_INPUTS, name, _where(namespace), seconds)
+    _get(INPUTS, name, _where(namespace), seconds)
 
 
 def problems(name: str, namespace: str | None, seconds: float) -> tuple[str, ...]:
     """Read an input; return its `problems_of`. The arguments are those of `check_exists`."""
-    return problems_of(_get(STORED_INPUTS, name, _where(namespace), seconds))
+    return problems_of(_get(INPUTS, name, _where(namespace), seconds))
 
 
 def problems_of(resource: Mapping[str, Any]) -> tuple[str, ...]:
@@ -107,10 +104,10 @@ def problems_of(resource: Mapping[str, Any]) -> tuple[str, ...]:
             # Ready, Reconciling and Stalled have the same message.
             found.setdefault(message, f"{kind} is {one['status']} ({one.get('reason')}): {message}")
     workers = status.get("workers") or {}
-    asked, desired = workers.get("asked", 0), workers.get("desired", 0)
-    if asked > desired:
+    requested, desired = workers.get("requested", 0), workers.get("desired", 0)
+    if requested > desired:
         found["budget"] = (
-            f"budgets grant {desired} of the {asked} workers that the input needs: see "
+            f"budgets grant {desired} of the {requested} workers that the input needs: see "
             "`kubectl describe inputpolicy cluster`"
         )
     return tuple(found.values())

@@ -56,8 +56,9 @@ def load(
         found = [problem] if problem else []
         dataset = resource.spec.dataset
         if dataset.entry_point:
-            wrong = start_checks.entry_point_problem(dataset.entry_point, dataset.source.path)
-            found += [Problem(("spec", "dataset", "entryPoint"), wrong)] if wrong else []
+            wrong = start_checks.entry_point_problem(dataset.entry_point.function, dataset.path)
+            field = ("spec", "dataset", "entryPoint", "function")
+            found += [Problem(field, wrong)] if wrong else []
         return found
 
     inputs = []
@@ -120,7 +121,7 @@ def _input(
 ) -> PlannedInput:
     name, spec = resource.metadata.name, resource.spec
     scaling = spec.workers.autoscaling
-    count = workers or (scaling.min_replicas if scaling else spec.workers.replicas)
+    count = workers or (scaling.min_replicas if scaling else spec.workers.fixed_replicas)
     if not count:
         raise ConfigError(
             f"{name}: spec.workers.replicas is 0, which pauses the input: set --workers N"
@@ -130,7 +131,7 @@ def _input(
         config=config,
         workers=count,
         parallelism=parallelism or spec.workers.parallelism,
-        relaxed=spec.determinism == "relaxed",
+        relaxed=config.determinism == "relaxed",
         tf_data_service=_tf_data_service(spec.tf_data_service, count),
     )
 

@@ -93,7 +93,10 @@ def entry_point_problem(target: str, folder: str | None) -> str:
             return ""
         if found is None:
             place = folder or "Python's path"
-            return f"no module {module!r} in {place}: check the name, and spec.dataset.source"
+            return (
+                f"no module {module!r} in {place}: check the name, and "
+                "spec.dataset.entryPoint.source"
+            )
         places = list(found.submodule_search_locations or ())
     return _name_problem(module, attribute.partition(".")[0], found.origin if found else None)
 

@@ -6,13 +6,15 @@ from string import Template
 
 _INPUT = Template("""\
 # The input pipeline `$name`. To check it: distributed-input validate input.yaml
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: $name}
 spec:
   dataset:
-    entryPoint: "dataset:dataset_fn" # the function in dataset.py
-    source: {path: .}
+    type: EntryPoint
+    entryPoint:
+      function: "dataset:dataset_fn" # in dataset.py
+      source: {type: Path, path: .}
   workers: {replicas: $workers}
 """)
 

@@ -126,11 +126,12 @@ def _check_entry_point(resource: DistributedInput) -> _Checked:
     from distributed_input.api.resource.problems import Problem
 
     dataset = resource.spec.dataset
-    target, path = dataset.entry_point, dataset.source.path
-    if target is None:
+    if dataset.entry_point is None:
         return _Checked("the trainer sends the dataset")
+    target, path = dataset.entry_point.function, dataset.path
     if path is None:
-        return _Checked(f"{target} was not imported, because spec.dataset.source is not a path")
+        why = "because the type of spec.dataset.entryPoint.source is not Path"
+        return _Checked(f"{target} was not imported, {why}")
     if not os.path.isdir(path):
         return _Checked("")  # `load_all` reports it
     if importlib.util.find_spec("tensorflow") is None:
@@ -149,7 +150,7 @@ def _check_entry_point(resource: DistributedInput) -> _Checked:
     completed = {
         "partitions": described["partitions"],
         "batching": spec.batching.model_copy(update={"global_batch_size": rows}),
-        "processing_mode": "parallel_epochs" if described["parallel"] else spec.processing_mode,
+        "processing_mode": "ParallelEpochs" if described["parallel"] else spec.processing_mode,
     }
     warnings = tuple(described["warnings"])
     return _Checked(f"{target} was imported and called", (), warnings, completed)
@@ -189,4 +190,4 @@ def _decoded(output: bytes | None) -> Sequence[dict[str, Any] | None]:
 
 
 def _wrong(text: str) -> dict[str, str]:
-    return {"field": "spec.dataset.entryPoint", "text": text}
+    return {"field": "spec.dataset.entryPoint.function", "text": text}

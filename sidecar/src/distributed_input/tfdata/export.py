@@ -302,7 +302,7 @@ def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:
     )
     return [
         f"num_parallel_calls has no effect in functions that keep a state ({ops}): the rows would"
-        " depend on the order in which calls run. Remove the state, or set determinism: relaxed"
+        " depend on the order in which calls run. Remove the state, or set determinism: Relaxed"
     ]
 
 
@@ -346,7 +346,7 @@ def warnings_of(facts: GraphAnalysis, num_splits: int) -> list[str]:
     if facts.drop_remainder:
         out.append(
             "a batch in the dataset has drop_remainder=True: it loses rows at the end of every"
-            " split; batch with drop_remainder=False and set remainder: drop"
+            " split; batch with drop_remainder=False and set remainder: Drop"
         )
     if facts.record_shard:
         out.append(

@@ -36,7 +36,7 @@ GOOD = {
     "pyyaml": "6.0.1",
     "xxhash": "3.4",
 }
-DEFINITION = {"spec": {"versions": [{"name": "v1alpha1", "served": True}]}}
+DEFINITION = {"spec": {"versions": [{"name": "v1beta1", "served": True}]}}
 DEPLOYMENT = {
     "metadata": {"name": "op", "namespace": "system"},
     "spec": {"template": {"spec": {"containers": [{"image": "r/op:1.2.3"}]}}},
@@ -177,7 +177,7 @@ def test_a_cluster_with_everything() -> None:
     found = cluster()
     assert {one.result for one in found.values()} == {Result.OK}
     assert found["cluster"].text == "Kubernetes v1.34.2, context kind"
-    assert found["definition"].text == "DistributedInput v1alpha1"
+    assert found["definition"].text == "DistributedInput v1beta1"
     assert found["operator"].text == "system/op, 1 ready, image r/op:1.2.3"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.runner.kubectl import (
-    STORED_INPUTS,
+    INPUTS,
     ClusterInput,
     forwarded,
     problems,
@@ -34,10 +34,12 @@ else:
     print(answer["line"], flush=True)
     time.sleep(300)
 """
-INPUT = {"status": {"conditions": [{"type": "Ready", "status": "True", "message": "ready"}]}}
-"""An input of an operator that did not know the default encryption."""
+INPUT = {
+    "spec": {"encryption": "None"},
+    "status": {"conditions": [{"type": "Ready", "status": "True", "message": "ready"}]},
+}
 ANSWERS = {
-    f"get {STORED_INPUTS}": INPUT,
+    f"get {INPUTS}": INPUT,
     "get secret": {"data": {"token": "c2VjcmV0"}},
     "port-forward service/train-dispatcher": {"line": "Forwarding from 127.0.0.1:4567 -> 7070"},
 }
@@ -67,24 +69,22 @@ def opened(folder: Path, namespace: str | None = None, **answers: Any) -> Cluste
 def test_the_port_is_forwarded_and_the_token_is_decoded(folder: Path) -> None:
     assert opened(folder, "team") == ClusterInput("127.0.0.1:4567", "secret", ())
     assert (folder / "calls").read_text().splitlines() == [
-        f"get {STORED_INPUTS} train --namespace team --output json",
+        f"get {INPUTS} train --namespace team --output json",
         "get secret train-distributed-input --namespace team --output json",
         "port-forward --namespace team service/train-dispatcher :7070",
     ]
 
 
-@pytest.mark.parametrize(
-    "resource",
-    [{"spec": {"encryption": "all"}}, {"spec": {}, "status": {"encryption": "all"}}, {"spec": {}}],
-)
+@pytest.mark.parametrize("encryption", ["All", "Control"])
 def test_an_encrypted_input_has_a_folder_with_the_certificate_of_a_viewer(
-    folder: Path, resource: dict[str, Any]
+    folder: Path, encryption: str
 ) -> None:
+    resource = {"spec": {"encryption": encryption}}
     (folder / "answers.json").write_text(
         json.dumps(
             {
                 **ANSWERS,
-                f"get {STORED_INPUTS}": resource,
+                f"get {INPUTS}": resource,
                 "get secret": {"data": {"viewer.key": "a2V5"}},
                 "get configmap": {"data": {"ca.crt": "ca", "viewer.crt": "crt", "worker.crt": "x"}},
             }
@@ -117,7 +117,7 @@ def test_what_kubectl_refuses_is_an_error(folder: Path) -> None:
 
 def test_only_the_last_line_of_kubectls_message_is_shown(folder: Path) -> None:
     refused = "The connection to the server localhost:8080 was refused"
-    kind = f"get {STORED_INPUTS}"
+    kind = f"get {INPUTS}"
     with pytest.raises(ConfigError) as caught:
         opened(
             folder, None, **{kind: {"error": f"E1123 memcache.go\nE1123 memcache.go\n{refused}"}}
@@ -135,7 +135,7 @@ def test_a_dispatcher_that_cannot_be_reached_has_the_inputs_problems(folder: Pat
     status = {"conditions": [condition("Unschedulable", "True", "no node has 8 CPUs")]}
     answers = {
         **ANSWERS,
-        f"get {STORED_INPUTS}": {"status": status},
+        f"get {INPUTS}": {"status": status},
         "port-forward service/train-dispatcher": {"error": "error: unable to forward: pod Pending"},
     }
     (folder / "answers.json").write_text(json.dumps(answers))
@@ -167,7 +167,7 @@ def test_each_problem_is_reported_once() -> None:
         condition("DispatcherReady", "True", "the dispatcher is ready"),
         condition("ScalingLimited", "True", "more workers cannot help"),
     ]
-    workers = {"asked": 8, "desired": 2}
+    workers = {"requested": 8, "desired": 2}
     assert problems_of({"status": {"conditions": conditions, "workers": workers}}) == (
         "Ready is False (Because): 1 of 2 workers is ready",
         "ScalingLimited is True (Because): more workers cannot help",
@@ -179,9 +179,9 @@ def test_each_problem_is_reported_once() -> None:
 
 def test_problems_are_read_without_a_forwarded_port(folder: Path) -> None:
     condition = {"type": "Ready", "status": "False", "reason": "R", "message": "no workers"}
-    answer = {f"get {STORED_INPUTS}": {"status": {"conditions": [condition]}}}
+    answer = {f"get {INPUTS}": {"status": {"conditions": [condition]}}}
     (folder / "answers.json").write_text(json.dumps(answer))
     assert problems("train", "team", 10) == ("Ready is False (R): no workers",)
     assert (folder / "calls").read_text().splitlines() == [
-        f"get {STORED_INPUTS} train --namespace team --output json"
+        f"get {INPUTS} train --namespace team --output json"
     ]

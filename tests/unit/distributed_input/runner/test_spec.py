@@ -9,14 +9,16 @@ import pytest
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import spec
 
-HEAD = "apiVersion: distributed-input.dev/v1alpha1\nkind: DistributedInput\n"
+HEAD = "apiVersion: distributed-input.dev/v1beta1\nkind: DistributedInput\n"
 FULL = (
     HEAD
     + """\
 metadata: {name: train}
 spec:
-  dataset: {entryPoint: "digits:dataset_fn", source: {path: code}}
-  determinism: relaxed
+  dataset:
+    type: EntryPoint
+    entryPoint: {function: "digits:dataset_fn", source: {type: Path, path: code}}
+  determinism: Relaxed
   workers: {replicas: 3, parallelism: 4}
   dispatcher: {port: 7070}
 """

@@ -12,7 +12,8 @@ def test_the_files_have_the_values() -> None:
     files = starter_files("photos", workers=3, batch=48)
     resource = parse(files["input.yaml"])
     assert (resource.metadata.name, resource.spec.workers.replicas) == ("photos", 3)
-    assert resource.spec.dataset.entry_point == "dataset:dataset_fn"
+    assert resource.spec.dataset.entry_point
+    assert resource.spec.dataset.entry_point.function == "dataset:dataset_fn"
     assert "BATCH = 48 " in files["dataset.py"]
     assert 'connect("photos")' in files["train.py"]
     for name in ("dataset.py", "train.py"):

@@ -14,13 +14,13 @@ from distributed_input.runner import validation
 from distributed_input.runner.validation import validate
 
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: NAME}
 spec:
   dataset:
-    entryPoint: "validated_code:FUNCTION"
-    source: {path: FOLDER}
+    type: EntryPoint
+    entryPoint: {function: "validated_code:FUNCTION", source: {type: Path, path: FOLDER}}
   partitions: 8
 """
 CODE = """
@@ -62,7 +62,7 @@ def test_the_code_is_imported_as_in_a_worker(file: Path) -> None:
     problems = [line.removeprefix(f"{file}:") for line in str(caught.value).splitlines()]
     assert [problem.partition(". ")[0] for problem in problems] == [
         "8: spec.partitions: 3 trainers cannot divide 8 partitions",
-        "6: spec.dataset.entryPoint: module validated_code has no 'dataset'; it has dataset_fn",
+        "7: spec.dataset.entryPoint.function: module validated_code has no 'dataset'; it has dataset_fn",
         "17: spec.partitions: 3 trainers cannot divide 8 partitions",
     ]
 
@@ -138,11 +138,15 @@ def test_without_tensorflow_or_code_the_entry_point_is_not_imported(
     without_tensorflow(monkeypatch)
     (line,) = map(str, validate(file))
     assert "was not imported: TensorFlow is not installed here" in line
-    file.write_text(written("train").replace("path: .", "image: true"))
+    file.write_text(written("train").replace("type: Path, path: .", "type: Image"))
     (line,) = map(str, validate(file))
-    assert "was not imported, because spec.dataset.source is not a path" in line
+    assert (
+        "was not imported, because the type of spec.dataset.entryPoint.source is not Path" in line
+    )
     file.write_text(written("train", folder="nowhere"))
-    with pytest.raises(ConfigError, match=r"^\S*:7: spec.dataset.source.path: folder \S+ does not"):
+    with pytest.raises(
+        ConfigError, match=r"^\S*:7: spec.dataset.entryPoint.source.path: folder \S+ does not"
+    ):
         validate(file)
 
 

@@ -14,7 +14,6 @@ from typing import Any, cast
 import pytest
 
 from distributed_input.api import names
-from distributed_input.api.resource.conversion.policy import UNKNOWN
 from distributed_input.api.resource.input import API_VERSION, KIND
 from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME, PolicySpec
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
@@ -92,7 +91,7 @@ def test_remaining_workers_of_a_deleted_input_are_reserved(replicas, pods, rest)
 
 
 @pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("budget", [{}, {"selector": {"of": "us"}}])
+@pytest.mark.parametrize("budget", [{}, {"selector": {"matchLabels": {"of": "us"}}}])
 def test_pods_without_an_owner_count_until_they_are_gone(budget, known):
     """The Deployment is deleted first. The labels go with the input, so its budgets are unknown."""
     existing = workers("old", 0, 4)[1:]
@@ -268,9 +267,17 @@ def put_policy(context: ControllerContext, version: int, *found: dict[str, Any])
     context.store.put(changed)
 
 
-OF_US = {"name": "us", "namespaceSelector": {"team": "us"}, "limits": {"workers": 1}}
-REST = {"name": "rest", "default": True, "limits": {"workers": LIMIT}}
-OF_THEM = {"name": "them", "namespaceSelector": {"team": "them"}, "limits": {"workers": LIMIT}}
+OF_US = {
+    "name": "us",
+    "namespaceSelector": {"matchLabels": {"team": "us"}},
+    "limits": {"workers": 1},
+}
+REST = {"name": "rest", "appliesTo": "OtherInputs", "limits": {"workers": LIMIT}}
+OF_THEM = {
+    "name": "them",
+    "namespaceSelector": {"matchLabels": {"team": "them"}},
+    "limits": {"workers": LIMIT},
+}
 
 
 def inputs(context: ControllerContext) -> dict[str, int]:
@@ -311,7 +318,10 @@ def test_a_new_resource_changes_nothing_else_of_known_and_deleted_inputs():
     assert context.ledger.usage()[0].requested == 4 + 3
 
 
-@pytest.mark.parametrize("budget", [{"limits": 7}, {"selector": {UNKNOWN: "lost"}}])
+@pytest.mark.parametrize(
+    "budget",
+    [{"limits": 7}, {"selector": {"matchExpressions": [{"key": "a", "operator": "Later"}]}}],
+)
 def test_a_new_leader_with_an_invalid_policy_grants_nothing_more(budget):
     """A policy of a newer release may be one that this operator cannot read."""
     store, api = Store(), cast("Any", None)
@@ -336,7 +346,7 @@ def test_a_new_leader_with_an_invalid_policy_grants_nothing_more(budget):
     ("spec", "text"),
     [
         ({"budgets": [{}]}, "spec.budgets[0].name: is missing: set it to text, for example 're"),
-        ({"budgets": [{"name": "a", "limits": 7}]}, "a mapping with the fields workers, cpu, memo"),
+        ({"budgets": [{"name": "a", "limits": 7}]}, "a mapping with the fields workers, resources"),
         ({"caps": {"priority": "7"}}, 'from -1000 to 1000, for example 0, not the text "7": rem'),
     ],
 )
@@ -373,7 +383,7 @@ def test_the_class_of_an_input_sets_its_priority():
 def test_labels_of_the_namespace_select_budgets_also_of_a_deleted_input():
     ledger = Ledger()
     selector = {"team": "a"}
-    budget = {"name": "a", "namespaceSelector": selector, "limits": {"workers": 3}}
+    budget = {"name": "a", "namespaceSelector": {"matchLabels": selector}, "limits": {"workers": 3}}
     ledger.set_policy(PolicySpec.model_validate({"budgets": [budget]}))
     ledger.request(replace(request("in", 3, 3), namespace_labels=selector))
     ledger.request(replace(request("out", 3, 3), namespace_labels={"team": "b"}))

@@ -277,7 +277,7 @@ def test_inputs_of_another_operator_are_not_among_the_first_changes():
         change = copy.deepcopy(own)
         change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
         for one in (foreign, later):
-            one["spec"]["operatorClass"] = "theirs"
+            one["spec"]["managedBy"] = "distributed-input.dev/theirs"
         context.store.put(own)
         context.store.put(foreign)
         loop = loop_without_children(context)
@@ -298,7 +298,7 @@ def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypatch):
             api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
         )
         for number in range(600):
-            status = {"live": {"consumers": 1}} if number else {}
+            status = {"trainers": {"reading": 1}} if number else {}
             context.store.put(stored(INPUT, "team", f"read-{number}", status))
 
         async def restored(_: Any) -> None: ...

@@ -120,7 +120,7 @@ def test_a_new_operator_waits_for_pods_of_a_number_that_it_does_not_know():
 
 def test_the_policy_sets_the_stall_costs():
     ledger = Ledger()
-    ledger.set_policy(limited(10, stallCosts={"h100": 4.0, "old": 0.25}))
+    ledger.set_policy(limited(10, stallCosts={"h100": "4", "old": "250m"}))
     ledger.request(request("new", 8, accelerator="h100"))
     ledger.request(request("old", 8, accelerator="old"))
     ledger.reallocate()
@@ -274,7 +274,7 @@ def test_an_unwritten_grant_counts_under_a_new_policy_too():
     ledger = ledger_with(10)
     ledger.reallocate()
     assert ledger.request(request("a", 8)).workers == 8, "this is being written"
-    ledger.set_policy(limited(10, stallCosts={"h100": 9.0}))
+    ledger.set_policy(limited(10, stallCosts={"h100": "9"}))
     ledger.request(request("b", 8, stall_cost=100.0))
     ledger.reallocate()
     assert ledger.request(request("b", 8, stall_cost=100.0)).workers == 2

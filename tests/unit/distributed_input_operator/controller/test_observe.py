@@ -17,7 +17,6 @@ from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.observe import (
     InvalidSpec,
-    encryption_in,
     observe,
     observe_invalid,
     parse_input,
@@ -29,7 +28,7 @@ from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from testing.issued import is_signed_by
 from testing.issuer import PlatformRoot
-from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, resource
+from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, ready, resource
 
 KEY = ("team", "digits")
 
@@ -113,54 +112,11 @@ class Existing(Server):
         return stored() if kind is INPUT else await super().get(kind)
 
 
-def dispatcher(uid: str = "u-1") -> dict[str, Any]:
-    """Return the Deployment of a dispatcher without encryption."""
-    of = resource()
-    owner = of.model_copy(update={"metadata": of.metadata.model_copy(update={"uid": uid})})
-    return dispatcher_objects(owner, SETTINGS)[0]
-
-
-def without_field(**spec: Any) -> dict[str, Any]:
-    return stored(**spec, encryption=None)
-
-
-CONDITIONS = [{"type": "Ready", "status": "True"}]
-
-
-@pytest.mark.parametrize(
-    ("obj", "children", "expected"),
-    [
-        (without_field(), [], "all"),
-        (without_field(), [dispatcher()], "none"),
-        (without_field(), [dispatcher("u-0")], "all"),
-        ({**without_field(), "status": {"conditions": CONDITIONS}}, [], "none"),
-        (
-            {**without_field(), "status": {"conditions": CONDITIONS, "encryption": "all"}},
-            [dispatcher()],
-            "all",
-        ),
-        (stored(encryption="control"), [dispatcher()], "control"),
-        (without_field(tfDataService={}), [dispatcher()], "none"),
-    ],
-)
-def test_an_input_without_the_field_is_encrypted_unless_it_began_without_encryption(
-    obj, children, expected
-):
-    context = context_with(obj, Existing())
-    for one in children:
-        context.store.put(one)
-    found = asyncio.run(observe(context, KEY))
-    assert found is not None
-    assert found.resource.spec.encryption == expected
-    assert bool(found.certificates) == (expected != "none")
-    assert encryption_in(context.store, KEY, obj) == expected
-
-
-def test_a_tf_data_service_is_refused_unless_its_user_gave_up_encryption():
-    with pytest.raises(InvalidSpec, match=r"spec\.tfDataService: has no authentication .* none"):
-        asyncio.run(observe(context_with(without_field(tfDataService={}), Server()), KEY))
-    accepted = context_with(stored(tfDataService={}, encryption="none"), Server())
-    assert asyncio.run(observe(accepted, KEY)) is not None
+def test_the_spec_sets_the_encryption():
+    for value, encrypted in (("All", True), ("Control", True), ("None", False)):
+        found = asyncio.run(observe(context_with(stored(encryption=value), Existing()), KEY))
+        assert found is not None
+        assert bool(found.certificates) is encrypted
 
 
 def test_fields_of_a_newer_definition_are_ignored():
@@ -172,7 +128,10 @@ def test_fields_of_a_newer_definition_are_ignored():
 @pytest.mark.parametrize(
     ("dataset", "text"),
     [
-        ({"entryPoint": "os:system"}, "spec.dataset.entryPoint: workers may not import module os"),
+        (
+            {"function": "os:system"},
+            "spec.dataset.entryPoint.function: workers may not import module os",
+        ),
         (
             {"entryPoint": "digits:make", "source": {"configMap": "code"}},
             "spec.dataset.source.configMap: the InputPolicy limits the modules",
@@ -191,13 +150,13 @@ def test_code_that_the_policy_does_not_allow_is_a_final_failure(dataset, text):
     assert all(one.message.startswith(text) for one in found.missing)
 
 
-@pytest.mark.parametrize("encryption", ["all", "none"])
+@pytest.mark.parametrize("encryption", ["All", "None"])
 @pytest.mark.parametrize("valid", [True, False])
 def test_what_is_written_is_in_the_snapshot_and_observing_writes_nothing(encryption, valid):
     context = context_with(stored(encryption=encryption), ReadOnly())
-    context.store.put({**dispatcher(), "kind": "Deployment"})
+    context.store.put(dispatcher_objects(resource(), SETTINGS)[0])
     found: Any = asyncio.run((observe if valid else observe_invalid)(context, KEY))
-    if encryption == "none":
+    if encryption == "None":
         assert found is None if not valid else found.secret["stringData"].keys() == {"token"}
         return
     roles = ("dispatcher", "worker", "sidecar", "viewer")
@@ -209,16 +168,16 @@ def test_what_is_written_is_in_the_snapshot_and_observing_writes_nothing(encrypt
 def test_the_secret_of_an_applied_input_is_not_due_at_the_start():
     """Thousands of these requests would delay all others after a restart."""
     for conditions, due in (
-        (CONDITIONS, False),
-        ([{"type": "Applied", "status": "False", "reason": "Refused"}], True),
+        ([ready()], False),
+        ([ready("False", type="Applied", reason="Refused")], True),
         ([], True),
     ):
-        applied = {**stored(encryption="none"), "status": {"conditions": conditions}}
+        applied = {**stored(encryption="None"), "status": {"conditions": conditions}}
         context = context_with(applied, ReadOnly())
-        context.store.put(dispatcher())
+        context.store.put(dispatcher_objects(resource(), SETTINGS)[0])
         found: Any = asyncio.run(observe(context, KEY))
         assert bool(found.secret) is due
-    invalid_before = context_with({**stored(), "status": {"conditions": CONDITIONS}}, ReadOnly())
+    invalid_before = context_with({**stored(), "status": {"conditions": [ready()]}}, ReadOnly())
     found = asyncio.run(observe(invalid_before, KEY))
     assert found.secret, "it has no children"
 
@@ -249,7 +208,7 @@ class Issuers(Server):
 
 def with_issuer(server: Issuers, *children: dict[str, Any]) -> Any:
     """Observe an encrypted input that has these children."""
-    context = context_with(stored(encryption="all"), server)
+    context = context_with(stored(encryption="All"), server)
     context.issuer = IssuerSecret(server, "operators", "authority")
     for one in children:
         context.store.put(one)
@@ -273,7 +232,7 @@ def test_the_authority_of_an_input_is_signed():
 
 def test_what_cert_manager_renews_signs_again_without_a_restart():
     server, at = Issuers(), [0.0]
-    context = context_with(stored(encryption="all"), server)
+    context = context_with(stored(encryption="All"), server)
     context.issuer = IssuerSecret(server, "operators", "authority", lambda: at[0])
 
     def observed() -> dict[str, str]:
@@ -333,7 +292,7 @@ def test_the_certificates_of_an_input_that_exists_are_repaired_without_the_issue
 def test_an_input_that_waits_for_the_issuer_waits_after_its_status_was_written():
     server = Issuers()
     server.secret = None
-    waiting = stored(encryption="all")
+    waiting = stored(encryption="All")
     applied = {"type": "Applied", "status": "False", "reason": "AuthorityUnusable", "message": "x"}
     waiting["status"] = {"conditions": [{**applied, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     context = context_with(waiting, server)
@@ -345,7 +304,9 @@ def test_an_input_that_waits_for_the_issuer_waits_after_its_status_was_written()
 
 
 def test_workers_get_the_modules_and_the_rollout_is_paced():
-    context = context_with(stored(dataset={"entryPoint": "digits:make"}), Server())
+    context = context_with(
+        stored(dataset={"type": "EntryPoint", "entryPoint": {"function": "digits:make"}}), Server()
+    )
     before: Any = asyncio.run(observe(context, KEY))
     context.ledger.set_policy(PolicySpec.model_validate({"modules": ["digits"]}))
     after: Any = asyncio.run(observe(context, KEY))
@@ -366,7 +327,7 @@ def test_the_namespace_is_read_if_a_budget_selects_by_its_labels():
     context = context_with(stored(), Namespaces())
     found: Any = asyncio.run(observe(context, KEY))
     assert found.namespace_labels is None
-    budget = {"name": "a", "namespaceSelector": {"of": "us"}}
+    budget = {"name": "a", "namespaceSelector": {"matchLabels": {"of": "us"}}}
     context.ledger.set_policy(PolicySpec.model_validate({"budgets": [budget]}))
     found = asyncio.run(observe(context, KEY))
     assert found.namespace_labels == {"of": "us"}

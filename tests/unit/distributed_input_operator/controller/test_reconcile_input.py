@@ -207,7 +207,7 @@ def test_a_new_input_with_an_invalid_spec_keeps_the_default_encryption():
 def test_the_certificates_of_an_input_with_an_invalid_spec_are_renewed():
     """Its processes run, and refuse all connections after their certificates expire."""
     context, _ = new_context()
-    stored = stored_input(1, encryption="all")
+    stored = stored_input(1, encryption="All")
     context.store.put(stored)
     asyncio.run(reconcile(context, KEY))
     place = ("ConfigMap", names.certificates("digits"))
@@ -227,7 +227,7 @@ def test_the_certificates_of_an_input_with_an_invalid_spec_are_renewed():
 def encrypted_and_invalid() -> tuple[ControllerContext, Server, Any]:
     """Return an input with an invalid spec, and a function that returns its certificates."""
     context, server = new_context()
-    stored = stored_input(1, encryption="all")
+    stored = stored_input(1, encryption="All")
     context.store.put(stored)
     asyncio.run(reconcile(context, KEY))
     spec = {**stored["spec"], "workers": {"replicas": "many"}}
@@ -281,7 +281,7 @@ def test_an_input_of_another_class_leaves_no_state_of_its_predecessor():
     context.ledger.request(WorkerRequest(Claim(KEY, 4, replicas=4)))
     metrics.DESIRED.set(KEY, 4)
     context.store.put(stored_input(1))
-    context.store.put(stored_input(2, "u-2", operatorClass="canary"))
+    context.store.put(stored_input(2, "u-2", managedBy="distributed-input.dev/canary"))
     assert asyncio.run(reconcile(context, KEY)) is None
     assert context.rollouts.state(KEY) is RolloutState.SETTLED
     assert context.autoscaling_state(KEY, "u-1") is None

@@ -63,7 +63,7 @@ class Story:
 
     def authority(self, *, young: bool = False) -> InputAuthority:
         """Return the authority. Create the Secret with its keys if that is due."""
-        one = resource(encryption="all")
+        one = resource(encryption="All")
         authority = asyncio.run(self.tokens.authority(one))
         self._create(one, authority, young)
         return authority

@@ -22,8 +22,10 @@ from tests.unit.distributed_input_operator.injection.trainer_pods import (
     resource,
 )
 from tests.unit.distributed_input_operator.objects.builders import document
+from tests.unit.distributed_input_operator.snapshots import template
 
-DATASET = "dataset: {entryPoint: 'rows:numbered', source: {configMap: code}}"
+_SOURCE = "source: {type: ConfigMap, configMap: {name: code}}"
+DATASET = f"dataset: {{type: EntryPoint, entryPoint: {{function: 'rows:numbered', {_SOURCE}}}}}"
 
 LOCAL = f"{DATASET}\nworkers: {{local: {{cpus: 4, memory: 2Gi}}}}"
 
@@ -103,19 +105,19 @@ def test_the_trainer_does_not_wait_for_its_worker():
 
 
 def test_the_worker_has_what_worker_pods_have():
-    workers: dict[str, Any] = {
-        "image": "own:1",
-        "env": [{"name": "KEY", "value": "v"}],
-        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "photos"}}],
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-        "podTemplate": {
-            "spec": {
-                "securityContext": {"runAsUser": 1234, "fsGroup": 5},
-                "volumes": [{"name": "unused", "emptyDir": {}}],
-                "containers": [{"name": "worker", "workingDir": "/work"}],
-            }
+    workers: dict[str, Any] = template(
+        {
+            "securityContext": {"runAsUser": 1234, "fsGroup": 5},
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "photos"}},
+                {"name": "unused", "emptyDir": {}},
+            ],
         },
-    }
+        image="own:1",
+        env=[{"name": "KEY", "value": "v"}],
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+        workingDir="/work",
+    )
     made = inject(pod(), local(**workers))
     worker = worker_in(made)
     assert (worker["image"], worker["workingDir"]) == ("own:1", "/work")
@@ -134,10 +136,10 @@ def test_the_worker_has_what_worker_pods_have():
 
 def test_volumes_of_the_trainer_keep_their_content():
     own = {"name": "data", "emptyDir": {}}
-    workers: dict[str, Any] = {
-        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "photos"}}],
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-    }
+    workers: dict[str, Any] = template(
+        {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "photos"}}]},
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+    )
     made = inject(pod("train,eval", volumes=[own]), local(**workers), local("eval"))
     assert made["spec"]["volumes"][0] == own
     found = [one["name"] for one in made["spec"]["volumes"]]
@@ -179,7 +181,7 @@ def test_an_injected_pod_is_plain_yaml():
 
 
 def test_another_service_account_is_refused_with_the_remedy():
-    one = local(serviceAccountName="reader")
+    one = local(**template({"serviceAccountName": "reader"}))
     for trainer in (pod(), pod(serviceAccountName="other")):
         with pytest.raises(RefusedError) as caught:
             inject(trainer, one)
@@ -189,7 +191,7 @@ def test_another_service_account_is_refused_with_the_remedy():
 
 
 def test_the_worker_of_an_encrypted_input_has_the_certificate_of_a_worker():
-    made = inject(pod(), resource("train", f"{LOCAL}\nencryption: all"))
+    made = inject(pod(), resource("train", f"{LOCAL}\nencryption: All"))
     worker, sidecar = worker_in(made), container(made, names.SIDECAR_CONTAINER)
     folder = "/etc/distributed-input/tls"
     assert flag(worker["args"], "--tls-dir") == f"{folder}/train"

@@ -23,7 +23,7 @@ from tests.unit.distributed_input_operator.injection.trainer_pods import (
     template,
 )
 
-INPUT = manifest("encryption: none", name="train")
+INPUT = manifest("encryption: None", name="train")
 
 
 def job(kind: str = "Job", **spec: Any) -> dict[str, Any]:
@@ -71,15 +71,9 @@ def secrets(inputs: str) -> list[str]:
     return [one["secret"]["name"] for one in volume["projected"]["sources"] if "secret" in one]
 
 
-def test_an_input_in_a_file_is_encrypted_unless_it_has_another_spec_or_a_status():
-    plain, encrypted = ["train-distributed-input"], ["train-distributed-input-tls"]
-    new = manifest(name="train")
-    assert secrets(new) == encrypted
-    assert secrets(INPUT) == plain
-    # As `kubectl get dinput train -o yaml` prints it.
-    assert secrets(new + "\nstatus: {encryption: none, conditions: [{type: Ready}]}\n") == plain
-    assert secrets(new + "\nstatus: {conditions: [{type: Ready}]}\n") == plain
-    assert secrets(new + "\nstatus: {encryption: all}\n") == encrypted
+def test_an_input_in_a_file_is_encrypted_unless_its_spec_says_otherwise():
+    assert secrets(manifest(name="train")) == ["train-distributed-input-tls"]
+    assert secrets(INPUT) == ["train-distributed-input"]
 
 
 def test_other_documents_do_not_change_and_keep_their_order():
@@ -169,7 +163,8 @@ def test_a_worker_in_the_pod_needs_an_image_from_the_flag_or_the_input():
     local = "workers: {local: {cpus: 2, memory: 1Gi}}"
     assert "--worker-image" in refusal(job(), inputs=manifest(local, "train"))
     inject(job(), worker_image="w:1", inputs=manifest(local, "train"))
-    named = "workers: {image: 'w:1', local: {cpus: 2, memory: 1Gi}}"
+    worker = "template: {spec: {containers: [{name: worker, image: 'w:1'}]}}"
+    named = f"workers: {{local: {{cpus: 2, memory: 1Gi}}, {worker}}}"
     inject(job(), inputs=manifest(named, "train"))
 
 

@@ -28,9 +28,12 @@ from tests.unit.distributed_input_operator.injection.trainer_pods import (
     tf_config,
 )
 
-TRAIN = resource("train", "sidecar: {buffer: 64Mi}\ndataset: {entryPoint: 'rows:numbered'}")
+TRAIN = resource(
+    "train",
+    "sidecar: {buffer: 64Mi}\ndataset: {type: EntryPoint, entryPoint: {function: 'rows:numbered'}}",
+)
 EVAL = resource("eval", "sidecar: {buffer: 16Mi}\ndispatcher: {port: 7777}")
-OPEN = resource("open", "networkPolicy: false")
+OPEN = resource("open", "networkPolicy: Open")
 FIND = finder(TRAIN, EVAL)
 
 
@@ -172,7 +175,7 @@ def test_a_pod_on_the_hosts_network_gets_a_warning_about_dns():
 def test_a_pod_on_the_hosts_network_gets_a_warning_about_network_policies():
     host = pod("train,open", hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
     (warning,) = host_network_warnings(host, finder(TRAIN, OPEN))
-    assert warning.endswith("set spec.networkPolicy: false in DistributedInput train")
+    assert warning.endswith("set spec.networkPolicy: Open in DistributedInput train")
 
 
 def defaulted(of: dict[str, Any]) -> dict[str, Any]:

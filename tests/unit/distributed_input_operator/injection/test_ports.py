@@ -96,7 +96,7 @@ def test_templates_of_different_owners_have_different_ports_on_a_host():
 
 
 def test_a_template_on_the_network_of_the_host_gets_a_warning():
-    find = finder(resource("train", "networkPolicy: false"))
+    find = finder(resource("train", "networkPolicy: Open"))
     (warning,) = host_network_warnings(template(**DNS), find)
     assert "each node runs only one of them: use the webhook" in warning
     assert host_network_warnings(pod(**DNS), find) == []

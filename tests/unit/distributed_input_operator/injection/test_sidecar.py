@@ -14,7 +14,10 @@ from distributed_input_operator.injection.sidecar import (
 from distributed_input_operator.injection.trainer_pod import RefusedError, TrainerRank
 from tests.unit.distributed_input_operator.injection.trainer_pods import IMAGE, resource
 
-TRAIN = resource("train", "sidecar: {buffer: 64Mi}\ndataset: {entryPoint: 'rows:numbered'}")
+TRAIN = resource(
+    "train",
+    "sidecar: {buffer: 64Mi}\ndataset: {type: EntryPoint, entryPoint: {function: 'rows:numbered'}}",
+)
 EVAL = resource("eval", "sidecar: {buffer: 16Mi}")
 
 
@@ -50,7 +53,7 @@ def test_the_memory_of_the_sidecar_includes_its_buffers():
         ("partitions: 32", 1, 256 + 512),
         ("partitions: 128", 1, 256 + 128 + 5 * 256),
         ("partitions: 128", 4, 256 + 512),
-        ("partitions: 128\nprocessingMode: parallel_epochs", 4, 256 + 128 + 5 * 256),
+        ("partitions: 128\nprocessingMode: ParallelEpochs", 4, 256 + 128 + 5 * 256),
         ("partitions: 128\nsidecar: {readAhead: 3}", 1, 256 + 128 + 5 * 512),
         ("sidecar: {readAhead: 8, buffer: 1Gi}", 1, 1024 + 512),
         ("workers: {replicas: 64, parallelism: 2}", 1, 256 + 128 + 5 * 256),
@@ -95,7 +98,7 @@ def test_the_sidecar_has_minimal_permissions():
 
 
 def test_the_sidecar_of_an_encrypted_input_mounts_its_own_certificate() -> None:
-    secret = resource("secret", "encryption: all")
+    secret = resource("secret", "encryption: All")
     args = container(TRAIN, secret)["args"]
     assert args[args.index("--tls-dir") + 1] == "/etc/distributed-input/tls"
     (volume,) = (one for one in sidecar_volumes([TRAIN, secret]) if "projected" in one)

@@ -7,7 +7,6 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input.api.resource.lifetime.encryption import with_encryption
 from distributed_input.api.resource.parse import parse
 from distributed_input_operator.injection.owners.job import COMPLETION_INDEX
 from distributed_input_operator.injection.owners.job_set import JOB_INDEX, REPLICATED_JOB
@@ -30,8 +29,9 @@ API_VERSIONS = {
 
 def resource(name: str = "train", spec: str = "") -> DistributedInput:
     """Return an input with this text under `spec:`. Default: without encryption."""
-    found = parse(manifest(spec, name))
-    return with_encryption(found, found.spec.encryption or "none")
+    if "encryption:" not in spec:
+        spec = f"encryption: None\n{spec}"
+    return parse(manifest(spec, name))
 
 
 def finder(*inputs: DistributedInput) -> Any:

@@ -110,36 +110,6 @@ def test_a_deletion_cost_is_retried_before_the_replicas_decrease():
     assert applied_with_error(gone) == ([], 8)
 
 
-def test_a_deployment_that_keeps_its_template_gets_replicas_and_annotations():
-    calls: list[Any] = []
-    live = after(snapshot(), plan(snapshot(), NOW)).objects["Deployment", "digits-worker"]
-
-    class Recorder:
-        """An API server that records changes of Deployments."""
-
-        async def scale(self, *args: Any) -> dict[str, Any]:
-            calls.append(("scale", args[2]))
-            return dict(live)
-
-        async def annotate(self, kind: Any, *args: Any) -> dict[str, Any]:
-            calls.append((kind.kind, *args))
-            return dict(live)
-
-    new = plan(snapshot(), NOW)
-    held = replace(
-        new,
-        objects=(),
-        scales=(("digits-worker", 4),),
-        notes=(("digits-worker", (("a", "b"),)),),
-    )
-    server: Any = Recorder()
-    assert asyncio.run(apply(server, Store(), after(snapshot(), new), held)) == []
-    assert calls == [
-        ("scale", 4),
-        ("Deployment", "team", "digits-worker", {"a": "b"}),
-    ]
-
-
 class TakenNames:
     """An API server that has an object of each name already."""
 

@@ -18,7 +18,7 @@ from distributed_input_operator.kube.events import (
     report_problems,
 )
 from distributed_input_operator.objects.snapshot import Failure
-from tests.unit.distributed_input_operator.snapshots import NOW, snapshot
+from tests.unit.distributed_input_operator.snapshots import NOW, ready, snapshot
 
 
 class Events:
@@ -36,7 +36,7 @@ class Events:
 
 def limit(reason: str, message: str) -> dict[str, str]:
     """Return a condition as it is written."""
-    return {"type": "ScalingLimited", "status": "True", "reason": reason, "message": message}
+    return ready(type="ScalingLimited", reason=reason, message=message)
 
 
 def events(*limits: dict[str, str] | None) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def events(*limits: dict[str, str] | None) -> list[dict[str, Any]]:
     for number, one in enumerate(limits):
         found = replace(snapshot(), status=Status.model_validate({"conditions": before}))
         before = [one] if one else []
-        status = {"conditions": before, "workers": {"asked": 4}}
+        status = {"conditions": before, "workers": {"requested": 4}}
         asyncio.run(report_limit(api, found, status, NOW + 30 * number))
     return list(api.created.values())
 
@@ -68,14 +68,14 @@ def test_more_replays_that_differ_are_a_warning():
     api: Any = Events()
     found, counts = snapshot(), []
     for mismatches in (0, 1, 1, 3, None, 2):
-        live = None if mismatches is None else {"consumers": 1, "replayMismatches": mismatches}
-        status = {"live": live} if live else {}
+        live = None if mismatches is None else {"reading": 1, "replayMismatches": mismatches}
+        status = {"trainers": live} if live else {}
         api.created.clear()
         asyncio.run(report_mismatches(api, found, status, NOW))
         counts.append(len(api.created))
         assert all(
             (one["type"], one["reason"]) == ("Warning", "ReplayDiffers")
-            and "spec.determinism: strict" in one["message"]
+            and "spec.determinism: Strict" in one["message"]
             for one in api.created.values()
         )
         found = replace(found, status=Status.model_validate(status))
@@ -90,7 +90,7 @@ def test_a_limit_that_the_spec_sets_is_not_a_warning(reason, kind):
 
 
 def problem(kind: str, reason: str) -> dict[str, str]:
-    return {"type": kind, "status": "True", "reason": reason, "message": f"because of {reason}"}
+    return ready(type=kind, reason=reason, message=f"because of {reason}")
 
 
 def reported(before: list[dict[str, str]], after: list[dict[str, str]], *failures: Failure) -> Any:
@@ -106,8 +106,8 @@ def test_each_new_problem_is_a_warning():
         problem("QuotaExceeded", "QuotaExceeded"),
         problem("PodsFailing", "PodsFailing"),
     )
-    applied, ready = problem("Applied", "Refused"), problem("Ready", "Refused")
-    assert reported([], [ready, quota]) == [("Warning", "QuotaExceeded")]
+    applied, unready = problem("Applied", "Refused"), problem("Ready", "Refused")
+    assert reported([], [unready, quota]) == [("Warning", "QuotaExceeded")]
     assert reported([quota], [quota, failing]) == [("Warning", "PodsFailing")]
     assert reported([applied], [problem("Applied", "NameTaken")]) == [("Warning", "NameTaken")]
     assert reported([quota, failing], [ready]) == []

@@ -22,12 +22,13 @@ from tests.unit.distributed_input_operator.snapshots import (
     NOW,
     SETTINGS,
     plan,
+    ready,
     resource,
     snapshot,
 )
 
 KEY = ("team", "digits")
-OLD: Json = {"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]}
+OLD: Json = {"observedGeneration": 3, "conditions": [ready()]}
 """The status of an input that was reconciled before."""
 
 

@@ -169,7 +169,7 @@ def test_an_input_of_another_class_is_foreign():
     store, canary = Store(), Store("canary")
     plain = {"kind": "DistributedInput", "metadata": child(1)["metadata"] | {"name": KEY[1]}}
     plain["metadata"]["labels"] = {}
-    classed = {**plain, "spec": {"operatorClass": "canary"}}
+    classed = {**plain, "spec": {"managedBy": "distributed-input.dev/canary"}}
     for one, own, other in ((store, plain, classed), (canary, classed, plain)):
         one.put(other)
         assert one.is_foreign(KEY)

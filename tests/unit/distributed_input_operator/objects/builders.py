@@ -33,6 +33,12 @@ def containers(component: str, **spec: Any) -> dict[str, Any]:
     return {one["name"]: one for one in pod_spec(component, **spec)["containers"]}
 
 
+def from_config_map(name: str) -> dict[str, Any]:
+    """Return a dataset whose code is in a ConfigMap."""
+    source = {"type": "ConfigMap", "configMap": {"name": name}}
+    return {"type": "EntryPoint", "entryPoint": {"function": "a:b", "source": source}}
+
+
 def flag(args: list[str], name: str) -> str:
     """Return the value of a flag."""
     return args[args.index(name) + 1]

@@ -37,8 +37,10 @@ def test_the_process_stops_within_the_grace_period_of_its_pod():
 
 def test_the_dispatcher_uses_the_sidecars_image():
     assert containers("dispatcher")["dispatcher"]["image"] == "sidecar:1"
-    own = containers("dispatcher", sidecar={"image": "own:2"})
+    own = containers("dispatcher", dispatcher={"image": "own:2"})
     assert own["dispatcher"]["image"] == "own:2"
+    other = containers("dispatcher", sidecar={"image": "own:2"})
+    assert other["dispatcher"]["image"] == "sidecar:1", "the sidecars' image is their own"
 
 
 def test_the_pod_runs_on_the_nodes_and_with_the_priority_of_the_spec():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.resource.templates.list_keys import LIST_KEYS
+from distributed_input.api.resource.merge import LIST_KEYS
 from distributed_input_operator.objects.matching import contains
-from tests.unit.distributed_input.api.resource.templates.json_values import (
+from tests.unit.distributed_input.api.resource.json_values import (
     elements,
     json_objects,
     json_values,

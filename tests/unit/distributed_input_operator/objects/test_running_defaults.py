@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.running_defaults import with_running_defaults
 from distributed_input_operator.objects.snapshot import Settings, Snapshot
-from distributed_input_operator.objects.worker import worker_objects
 from tests.unit.distributed_input_operator.objects.builders import objects
-from tests.unit.distributed_input_operator.snapshots import SETTINGS, snapshot
+from tests.unit.distributed_input_operator.snapshots import SETTINGS, snapshot, template
 
 UPGRADED = replace(SETTINGS, worker_image="worker:2", sidecar_image="sidecar:2")
 
@@ -43,59 +38,17 @@ def test_pods_that_mount_a_volume_twice_keep_their_default_image():
         {"name": "data", "mountPath": "/labels", "subPath": "labels"},
     ]
     spec: dict[str, Any] = {
-        "workers": {"volumes": [{"name": "data", "emptyDir": {}}], "volumeMounts": mounts}
+        "workers": template({"volumes": [{"name": "data", "emptyDir": {}}]}, volumeMounts=mounts)
     }
     assert with_running_defaults(upgraded(before=spec, **spec)) == SETTINGS
 
 
-def without_os(before: Snapshot, *components: str) -> Snapshot:
-    """Return a snapshot whose Deployments are those of a release that selected no system."""
-    live: Any = copy.deepcopy(dict(before.objects))
-    for component in components:
-        pod = live["Deployment", f"digits-{component}"]["spec"]["template"]["spec"]
-        del pod["nodeSelector"]["kubernetes.io/os"]
-    return replace(before, objects=live)
-
-
-@pytest.mark.parametrize("component", ["worker", "dispatcher"])
-def test_running_pods_that_select_no_system_stay_as_they_are(component):
-    spec: dict[str, Any] = {"workers": {"nodeSelector": {"pool": "cpu"}}}
-    before = without_os(upgraded(SETTINGS, before=spec, **spec), component)
-    settings = with_running_defaults(before)
-    assert settings == replace(SETTINGS, any_os=frozenset({component}))
-    selectors = {
-        one["metadata"]["name"]: one["spec"]["template"]["spec"].get("nodeSelector")
-        for one in (
-            worker_objects(before.resource, settings, 2, "code")[0],
-            dispatcher_objects(before.resource, settings)[0],
-        )
-    }
-    linux = {"kubernetes.io/os": "linux"}
-    assert selectors == {
-        "digits-worker": {"pool": "cpu"} | (linux if component != "worker" else {}),
-        "digits-dispatcher": linux if component != "dispatcher" else None,
-    }
-
-
-def test_pods_that_a_change_replaces_select_the_system():
-    before = without_os(upgraded(workers={"parallelism": 3}), "worker", "dispatcher")
-    assert with_running_defaults(before).any_os == {"dispatcher"}
-    moved = without_os(upgraded(workers={"nodeSelector": {"pool": "cpu"}}), "worker")
-    assert with_running_defaults(moved).any_os == frozenset()
-
-
-def test_pods_with_an_image_of_their_own_stay_as_they_are():
-    spec: dict[str, Any] = {"workers": {"image": "own:1"}, "sidecar": {"image": "own:2"}}
-    before = without_os(upgraded(before=spec, **spec), "worker", "dispatcher")
-    assert with_running_defaults(before).any_os == {"worker", "dispatcher"}
-
-
 def test_a_system_that_the_user_selects_stays():
-    spec: dict[str, Any] = {"workers": {"nodeSelector": {"kubernetes.io/os": "talos"}}}
+    spec: dict[str, Any] = {"workers": template({"nodeSelector": {"kubernetes.io/os": "talos"}})}
     before = upgraded(SETTINGS, before=spec, **spec)
     assert with_running_defaults(before) == SETTINGS
-    template = before.objects["Deployment", "digits-worker"]["spec"]["template"]["spec"]
-    assert template["nodeSelector"] == {"kubernetes.io/os": "talos"}
+    pod = before.objects["Deployment", "digits-worker"]["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "talos"}
 
 
 def test_a_new_input_gets_the_new_default_images():

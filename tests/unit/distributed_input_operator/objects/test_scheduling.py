@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.distributed_input_operator.objects.builders import pod_spec
+from tests.unit.distributed_input_operator.snapshots import template
 
 LOST_NODE = [
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
@@ -22,24 +23,14 @@ def worker_pod(**workers: Any) -> Any:
     ("accelerator", "selector", "resource"),
     [
         (
-            {"type": "nvidia", "product": "NVIDIA-L4"},
+            {
+                "resourceName": "nvidia.com/gpu",
+                "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"},
+            },
             {"nvidia.com/gpu.product": "NVIDIA-L4"},
             {"nvidia.com/gpu": "1"},
         ),
-        ({"type": "nvidia", "count": 2}, {}, {"nvidia.com/gpu": "2"}),
-        (
-            {"type": "gke-nvidia", "product": "nvidia-l4"},
-            {"cloud.google.com/gke-accelerator": "nvidia-l4"},
-            {"nvidia.com/gpu": "1"},
-        ),
-        (
-            {"type": "gke-tpu", "product": "tpu-v5p-slice", "topology": "2x2x1", "count": 4},
-            {
-                "cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice",
-                "cloud.google.com/gke-tpu-topology": "2x2x1",
-            },
-            {"google.com/tpu": "4"},
-        ),
+        ({"resourceName": "amd.com/gpu", "count": 2}, {}, {"amd.com/gpu": "2"}),
     ],
 )
 def test_accelerators_set_node_selector_resources_and_toleration(accelerator, selector, resource):
@@ -53,7 +44,7 @@ def test_accelerators_set_node_selector_resources_and_toleration(accelerator, se
 
 
 def test_near_trainers_prefers_the_trainers_nodes_and_tolerates_their_taints():
-    spec = worker_pod(placement="near-trainers")
+    spec = worker_pod(placement="NearTrainers")
     (term,) = spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     labels = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
     assert labels == {"distributed-input.dev/reads-digits": "true"}
@@ -62,7 +53,7 @@ def test_near_trainers_prefers_the_trainers_nodes_and_tolerates_their_taints():
 
 
 def test_dedicated_avoids_nodes_with_trainers():
-    affinity = worker_pod(placement="dedicated")["affinity"]["podAntiAffinity"]
+    affinity = worker_pod(placement="Dedicated")["affinity"]["podAntiAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["labelSelector"]["matchLabels"] == {"distributed-input.dev/inject": "true"}
 
@@ -78,6 +69,9 @@ def test_pods_leave_a_lost_node_early_unless_the_spec_tolerates_its_taints():
     assert pod_spec("dispatcher")["tolerations"] == LOST_NODE
     assert worker_pod()["tolerations"] == LOST_NODE
     longer = {**LOST_NODE[1], "tolerationSeconds": 600}
-    assert worker_pod(tolerations=[longer])["tolerations"] == [longer, LOST_NODE[0]]
+    assert worker_pod(**template({"tolerations": [longer]}))["tolerations"] == [
+        longer,
+        LOST_NODE[0],
+    ]
     all_taints = {"operator": "Exists"}
-    assert worker_pod(tolerations=[all_taints])["tolerations"] == [all_taints]
+    assert worker_pod(**template({"tolerations": [all_taints]}))["tolerations"] == [all_taints]

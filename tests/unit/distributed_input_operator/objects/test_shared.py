@@ -18,7 +18,8 @@ def test_the_config_map_has_the_configuration_of_the_data_plane():
 
 
 def test_a_folder_of_the_users_machine_does_not_reach_the_cluster():
-    dataset = {"entryPoint": "a:b", "source": {"path": "/home/user/code"}}
+    entry = {"function": "a:b", "source": {"type": "Path", "path": "/home/user/code"}}
+    dataset = {"type": "EntryPoint", "entryPoint": entry}
     config = json.loads(objects(dataset=dataset)["ConfigMap", NAME]["data"][files.CONFIG_KEY])
     assert config["inputs"]["digits"]["dataset"]["source"] == {"image": True}
 
@@ -33,7 +34,7 @@ def test_the_network_policy_allows_trainers_the_operator_and_metrics():
 
 
 def test_without_network_policy_every_pod_can_connect():
-    everyone, *_ = objects(networkPolicy=False)["NetworkPolicy", NAME]["spec"]["ingress"]
+    everyone, *_ = objects(networkPolicy="Open")["NetworkPolicy", NAME]["spec"]["ingress"]
     assert "from" not in everyone
 
 

@@ -15,7 +15,7 @@ from tests.unit.distributed_input_operator.objects.builders import (
     objects,
     pod_spec,
 )
-from tests.unit.distributed_input_operator.snapshots import resource
+from tests.unit.distributed_input_operator.snapshots import resource, template
 
 ENABLED: dict[str, Any] = {"tfDataService": {}}
 
@@ -31,10 +31,10 @@ def test_its_containers_run_the_workers_image():
     for part, name in (("dispatcher", "tf-data-dispatcher"), ("worker", "tf-data-worker")):
         made = containers(part, **ENABLED)[name]
         assert made["image"] == "worker:1"
-        assert made["command"] == ["python", "-m", "distributed_input.stock"]
+        assert made["command"] == ["python", "-m", "distributed_input.tf_data_service"]
         assert made["args"][0] == part
         assert "readinessProbe" not in made  # its errors must not make our pods unavailable
-        own = containers(part, workers={"image": "own:2"}, **ENABLED)[name]
+        own = containers(part, workers=template(image="own:2"), **ENABLED)[name]
         assert own["image"] == "own:2"
 
 
@@ -61,7 +61,17 @@ def test_workers_advertise_the_pods_address_and_get_no_token():
 def test_incomplete_items_are_left_to_the_api_server():
     nameless: list[dict[str, Any]] = [{"value": "1"}]
     made = containers(
-        "worker", workers={"env": nameless, "volumeMounts": [{"name": "v"}]}, **ENABLED
+        "worker",
+        workers={
+            "template": {
+                "spec": {
+                    "containers": [
+                        {"name": "worker", "env": nameless, "volumeMounts": [{"name": "v"}]}
+                    ]
+                }
+            }
+        },
+        **ENABLED,
     )
     assert {"name": "v"} in made["tf-data-worker"]["volumeMounts"]
 

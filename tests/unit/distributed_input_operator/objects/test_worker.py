@@ -14,22 +14,25 @@ from tests.unit.distributed_input_operator.objects.builders import (
     containers,
     document,
     flag,
+    from_config_map,
     objects,
     pod_spec,
 )
-from tests.unit.distributed_input_operator.snapshots import SETTINGS, resource
+from tests.unit.distributed_input_operator.snapshots import SETTINGS, resource, template
 
 
 def test_volumes_service_account_priority_and_environment_come_from_the_spec():
     spec = pod_spec(
         "worker",
-        workers={
-            "serviceAccountName": "reader",
-            "priorityClassName": "low",
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "photos"}}],
-            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-            "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
-        },
+        workers=template(
+            {
+                "serviceAccountName": "reader",
+                "priorityClassName": "low",
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "photos"}}],
+            },
+            volumeMounts=[{"name": "data", "mountPath": "/data"}],
+            env=[{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        ),
     )
     assert (spec["serviceAccountName"], spec["priorityClassName"]) == ("reader", "low")
     assert spec["volumes"][-1]["name"] == "data"
@@ -47,13 +50,13 @@ def test_volumes_service_account_priority_and_environment_come_from_the_spec():
     ],
 )
 def test_a_worker_computes_one_row_per_cpu_in_parallel(resources, parallelism):
-    args = containers("worker", workers={"resources": resources})["worker"]["args"]
+    args = containers("worker", workers=template(resources=resources))["worker"]["args"]
     assert flag(args, "--parallelism") == parallelism
 
 
 def test_a_worker_saves_states_in_the_folder_of_the_resource():
     own = {"name": "FOLDER", "value": "/states"}
-    spec = {"stateDirectory": "/states", "env": [own]}
+    spec = {"stateDirectory": "/states", **template(env=[own])}
     container = containers("worker", workers=spec)["worker"]
     # Kubernetes expands references only to variables that come before.
     assert container["env"][-2:] == [own, document(stateDir="/states")]
@@ -73,8 +76,8 @@ def test_a_document_exists_only_if_the_spec_needs_it():
 @pytest.mark.parametrize("component", ["dispatcher", "worker"])
 def test_pods_get_only_the_flags_that_images_of_release_0_1_0_have(component):
     spec = {
-        "dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}},
-        "determinism": "relaxed",
+        "dataset": from_config_map("code"),
+        "determinism": "Relaxed",
         "tfDataService": {"staticSharding": True, "crossTrainerCache": "1Gi"},
         "workers": {"stateDirectory": "/states", "local": {"cpus": 1, "memory": "1Gi"}},
     }
@@ -94,18 +97,18 @@ def test_pods_get_only_the_flags_that_images_of_release_0_1_0_have(component):
     ],
 )
 def test_a_worker_shares_rows_in_an_eighth_of_its_memory(resources, size):
-    args = containers("worker", workers={"resources": resources})["worker"]["args"]
+    args = containers("worker", workers=template(resources=resources))["worker"]["args"]
     assert flag(args, "--share-bytes") == str(size)
 
 
 def test_the_process_ends_its_streams_before_the_grace_period_of_its_pod():
-    spec = pod_spec("worker", workers={"terminationGracePeriodSeconds": 30})
+    spec = pod_spec("worker", workers=template({"terminationGracePeriodSeconds": 30}))
     assert spec["terminationGracePeriodSeconds"] == 30
     assert int(flag(spec["containers"][0]["args"], "--grace-seconds")) < 30
 
 
 def test_the_code_of_a_config_map_is_mounted_and_imported():
-    dataset = {"entryPoint": "a:b", "source": {"configMap": "code"}}
+    dataset = from_config_map("code")
     spec = pod_spec("worker", dataset=dataset)
     assert {"name": "code", "configMap": {"name": "code"}} in spec["volumes"]
     assert flag(spec["containers"][0]["args"], "--path") == files.CODE_DIR
@@ -123,7 +126,7 @@ def test_other_code_replaces_the_pods():
     ("workers", "update"),
     [
         ({}, {"maxUnavailable": 0, "maxSurge": "25%"}),
-        ({"accelerator": {"type": "nvidia"}}, {"maxUnavailable": 1, "maxSurge": 0}),
+        ({"accelerator": {"resourceName": "nvidia.com/gpu"}}, {"maxUnavailable": 1, "maxSurge": 0}),
     ],
 )
 def test_an_update_needs_no_further_accelerators(workers: dict[str, Any], update: dict[str, Any]):
@@ -140,8 +143,7 @@ def test_an_update_of_a_group_needs_no_further_pods():
 
 
 def test_the_pod_template_of_the_spec_is_merged_over_the_generated_one():
-    template = {"spec": {"hostname": "x", "containers": [{"name": "worker", "tty": True}]}}
-    spec = pod_spec("worker", workers={"podTemplate": template})
+    spec = pod_spec("worker", workers=template({"hostname": "x"}, tty=True))
     assert spec["hostname"] == "x"
     assert spec["containers"][0]["tty"]
     assert spec["containers"][0]["image"] == "worker:1"

@@ -7,32 +7,47 @@ from typing import Any
 from hypothesis import strategies as st
 
 from distributed_input_operator.autoscaling.rates import Measurement
+from tests.unit.distributed_input_operator.objects.builders import from_config_map
 
 
 def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=fields)
 
 
-workers = optional(
-    replicas=st.integers(0, 9),
-    autoscaling=st.builds(
-        lambda low, more: {"minReplicas": low, "maxReplicas": low + more},
-        st.integers(1, 9),
-        st.integers(0, 9),
+numbers = optional(replicas=st.integers(0, 9)) | st.builds(
+    lambda low, more: {"autoscaling": {"minReplicas": low, "maxReplicas": low + more}},
+    st.integers(1, 9),
+    st.integers(0, 9),
+)
+containers = st.fixed_dictionaries(
+    {"name": st.just("worker")},
+    optional={
+        "env": st.just([{"name": "BUCKET", "value": ""}]),
+        "resources": st.sampled_from(
+            [{"requests": {"cpu": "1000m"}}, {"limits": {"memory": "2Gi"}}]
+        ),
+    },
+)
+pods = st.builds(
+    lambda containers, more: {"spec": {"containers": containers, **more}},
+    st.lists(containers, max_size=1),
+    st.sampled_from([{}, {"hostNetwork": False, "dnsPolicy": "Default"}]),
+)
+workers = st.builds(
+    lambda number, others: {**number, **others},
+    numbers,
+    optional(
+        local=st.just({"cpus": 4, "memory": "2Gi"}),
+        accelerator=st.sampled_from(
+            [
+                {"resourceName": "nvidia.com/gpu"},
+                {"resourceName": "google.com/tpu", "count": 2, "nodeSelector": {"tpu": "v5"}},
+            ]
+        ),
+        placement=st.sampled_from(["Anywhere", "NearTrainers", "Dedicated"]),
+        spot=st.booleans(),
+        template=pods,
     ),
-    local=st.just({"cpus": 4, "memory": "2Gi"}),
-    accelerator=st.sampled_from(
-        [
-            {"type": "nvidia"},
-            {"type": "gke-nvidia", "product": "nvidia-l4", "count": 2},
-            {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"},
-        ]
-    ),
-    placement=st.sampled_from(["anywhere", "near-trainers", "dedicated"]),
-    spot=st.booleans(),
-    env=st.just([{"name": "BUCKET", "value": ""}]),
-    resources=st.sampled_from([{"requests": {"cpu": "1000m"}}, {"limits": {"memory": "2Gi"}}]),
-    podTemplate=st.sampled_from([{}, {"spec": {"hostNetwork": False, "dnsPolicy": "Default"}}]),
 ).filter(lambda one: not {"local", "accelerator"} <= one.keys())
 specs = optional(
     suspend=st.booleans(),
@@ -44,7 +59,11 @@ specs = optional(
         crossTrainerCache=st.just("1Gi"),
     ),
     dataset=st.sampled_from(
-        [{}, {"entryPoint": "a:b"}, {"entryPoint": "a:b", "source": {"configMap": "code"}}]
+        [
+            {"type": "Trainer"},
+            {"type": "EntryPoint", "entryPoint": {"function": "a:b"}},
+            from_config_map("code"),
+        ]
     ),
 )
 measurements = st.none() | st.builds(

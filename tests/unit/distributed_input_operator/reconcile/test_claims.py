@@ -11,7 +11,7 @@ from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.objects.snapshot import Pod
 from distributed_input_operator.reconcile.claims import existing_request, template_amount
 from distributed_input_operator.reconcile.plan import plan_demand
-from tests.unit.distributed_input_operator.snapshots import NOW, after, plan, snapshot
+from tests.unit.distributed_input_operator.snapshots import NOW, after, plan, snapshot, template
 
 GIB = 1 << 30
 
@@ -25,12 +25,24 @@ def test_a_request_has_the_workers_the_existing_pods_and_the_stall_cost():
     found = snapshot(
         workers={
             "replicas": 9,
-            "resources": {"requests": {"cpu": "1500m"}, "limits": {"memory": "2Gi"}},
+            "template": {
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "worker",
+                            "resources": {
+                                "requests": {"cpu": "1500m"},
+                                "limits": {"memory": "2Gi"},
+                            },
+                        }
+                    ]
+                }
+            },
         },
         trainers={
             "accelerator": "h100",
             "acceleratorsPerTrainer": 8,
-            "weight": 2.0,
+            "weight": "2",
             "priority": 7,
         },
     )
@@ -55,7 +67,7 @@ def test_an_input_without_consumers_bids_as_if_it_had_one():
 
 
 def test_without_a_measurement_the_last_known_consumers_count():
-    written = Status.model_validate({"live": {"consumers": 4}})
+    written = Status.model_validate({"trainers": {"reading": 4}})
     found = replace(snapshot(trainers={"acceleratorsPerTrainer": 8}), status=written)
     assert requested(found).claim.stall_cost == 32
     assert requested(replace(found, measured=Measurement(consumers=2))).claim.stall_cost == 16
@@ -71,7 +83,7 @@ def test_the_need_may_exceed_what_may_start_at_once():
 
 
 def test_an_existing_input_requests_what_it_has_in_every_resource():
-    found = snapshot(workers={"replicas": 3, "resources": {"requests": {"cpu": "500m"}}})
+    found = snapshot(workers={"replicas": 3, **template(resources={"requests": {"cpu": "500m"}})})
     live = after(found, plan(found, NOW)).objects["Deployment", "digits-worker"]
     pods = [Pod(name, "worker", takes=(1, 500, 512 << 20)) for name in "ab"]
     request = existing_request(live, pods, ("team", "digits"), {"team": "a"})
@@ -87,7 +99,7 @@ def test_an_existing_input_requests_what_it_has_in_every_resource():
 
 
 def test_pods_larger_than_the_template_count_as_excess():
-    found = snapshot(workers={"replicas": 2, "resources": {"requests": {"cpu": "1"}}})
+    found = snapshot(workers={"replicas": 2, **template(resources={"requests": {"cpu": "1"}})})
     sizes = [(1, 4000, 512 << 20), (1, 1000, 1 << 30), (1, 4000, 0)]
     pods = [Pod(f"w-{n}", "worker", takes=size) for n, size in enumerate(sizes)]
     assert requested(replace(found, pods=tuple(pods))).claim.excess == (0, 6000, 0)
@@ -96,7 +108,7 @@ def test_pods_larger_than_the_template_count_as_excess():
 
 @pytest.mark.parametrize(("updated", "size", "excess"), [(2, 1100, 1100), (1, 1000, 1300)])
 def test_pods_that_admission_makes_larger_set_the_worker_size(updated, size, excess):
-    found = snapshot(workers={"replicas": 2, "resources": {"requests": {"cpu": "1"}}})
+    found = snapshot(workers={"replicas": 2, **template(resources={"requests": {"cpu": "1"}})})
     objects = dict(after(found, plan(found, NOW)).objects)
     live = objects["Deployment", "digits-worker"]
     status = {"replicas": 2, "updatedReplicas": updated}
@@ -157,17 +169,20 @@ def test_the_minimum_of_autoscaling_is_the_minimum_of_the_claim():
 @pytest.mark.parametrize(("memory", "counted"), [("1e9", 10**9), ("lots", 0)])
 def test_a_pod_template_counts_and_an_unreadable_quantity_in_it_counts_as_nothing(memory, counted):
     """The input is still reconciled: the API server refuses such pods, with a better message."""
-    side = {"name": "side", "resources": {"requests": {"memory": memory}}}
-    found = snapshot(workers={"podTemplate": {"spec": {"containers": [side]}}})
+    side = {
+        "name": "side",
+        "resources": {"requests": {"memory": memory}},
+        "restartPolicy": "Always",
+    }
+    found = snapshot(workers=template({"initContainers": [side]}))
     assert requested(found).claim.worker_size == (1, 250, 512 * (1 << 20) + counted)
 
 
 @pytest.mark.parametrize("wrong", [{"resources": ["cpu"]}, {"resources": {"requests": "all"}}])
 def test_a_pod_template_of_another_shape_is_left_to_the_api_server(wrong):
-    found = snapshot(workers={"podTemplate": {"spec": {"containers": [{"name": "s", **wrong}]}}})
-    assert requested(found).claim.worker_size == (1, 250, 512 * (1 << 20))
-    odd = snapshot(workers={"podTemplate": {"spec": {"containers": "none", "initContainers": {}}}})
-    assert requested(odd).claim.worker_size == (1, 0, 0)
+    for found in ([{"name": "s", **wrong}], {}, "none"):
+        odd = snapshot(workers=template({"initContainers": found}))
+        assert requested(odd).claim.worker_size == (1, 250, 512 * (1 << 20))
 
 
 def test_the_dispatcher_counts_from_its_start_to_its_end():
@@ -200,7 +215,9 @@ def test_a_dispatcher_that_requests_nothing_has_started_too():
 
 def test_resources_of_the_policy_count():
     gpus = {"requests": {"nvidia.com/gpu": "2"}}
-    found = snapshot(workers={"resources": gpus})
+    found = snapshot(
+        workers={"template": {"spec": {"containers": [{"name": "worker", "resources": gpus}]}}}
+    )
     settings = replace(found.settings, resources=("nvidia.com/gpu",))
     pods = (Pod("a", "worker", takes=(1, 250, 512 << 20, 5)),)
     claim = requested(replace(found, settings=settings, pods=pods)).claim

@@ -24,6 +24,7 @@ from tests.unit.distributed_input_operator.snapshots import (
     after,
     plan,
     pods_status,
+    ready,
     snapshot,
     with_deployments,
 )
@@ -57,9 +58,9 @@ def true_ones(found, grant=ONE, failures=()):
     return {one.type for one in findings(found, grant, None, failures)[:3] if one.holds}
 
 
-def written(found, generation=GENERATION, **ready):
+def written(found, generation=GENERATION, **fields):
     """Return the input with a status of this generation."""
-    condition = {"type": "Ready", "status": "True", "observedGeneration": generation, **ready}
+    condition = ready(observedGeneration=generation, **fields)
     status = {"observedGeneration": generation, "conditions": [condition]}
     return replace(found, status=Status.model_validate(status))
 

@@ -15,6 +15,7 @@ from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.reconcile.live_status import round_rate
 from distributed_input_operator.reconcile.status import input_status
+from tests.unit.distributed_input_operator.objects.builders import from_config_map
 from tests.unit.distributed_input_operator.snapshots import NOW, after, plan, snapshot
 
 RECONCILE_SECONDS = 5
@@ -61,8 +62,8 @@ def test_replays_that_differ_and_the_read_amplification_are_in_the_status():
     measured = Measurement(consumers=2, mismatches=3, amplification=8)
     status = input_status(replace(before, measured=measured), plan(before, NOW), [], NOW)
     assert status is not None
-    assert status["live"]["replayMismatches"] == 3
-    assert status["live"]["readAmplification"] == 8
+    assert status["trainers"]["replayMismatches"] == 3
+    assert status["trainers"]["readAmplification"] == 8
 
 
 def test_a_new_number_of_workers_is_written_at_once():
@@ -87,7 +88,7 @@ def test_autoscaling_keeps_its_state_between_two_writes():
 def test_the_status_has_the_time_of_its_write():
     before = scaled(minReplicas=1, maxReplicas=9)
     for now, status in written_while(before, [2.0] * 3 + [2.5, 2.4, 2.3] * 20):
-        assert timestamps.to_seconds(status["live"]["observedAt"]) == now
+        assert timestamps.to_seconds(status["trainers"]["observedAt"]) == now
 
 
 BEFORE = Measurement(consumers=1, rows_per_second=100, demand=100, busy_rate=100, mismatches=2)
@@ -107,7 +108,7 @@ def status_later(seconds: float, every: float, found: Snapshot, **change: Any) -
 def live(rate: float, seconds: float, every: float = 30.0) -> Any:
     """Return the rates written `seconds` after others. None: they are not written."""
     status = status_later(seconds, every, snapshot(), rows_per_second=rate)
-    return status and status["live"]
+    return status and status["trainers"]
 
 
 def test_rates_alone_are_written_every_30_s_and_only_if_two_digits_change():
@@ -123,16 +124,16 @@ def test_rates_of_many_inputs_are_written_less_often():
 
 def test_the_first_trainer_and_the_end_of_the_last_one_are_written_at_once():
     gone = status_later(1, 200.0, snapshot(), consumers=0)
-    assert "live" not in gone
+    assert "trainers" not in gone
     new = replace(snapshot(), status=Status.model_validate(gone), measured=BEFORE)
     status = input_status(replace(new, live_seconds=200.0), plan(new), [], NOW + 2)
     assert status is not None
-    assert status["live"]["consumers"] == 1
+    assert status["trainers"]["reading"] == 1
     assert status_later(1, 200.0, snapshot(), consumers=2) is None
 
 
 def test_more_replays_that_differ_are_written_at_once():
-    assert status_later(1, 200.0, snapshot(), mismatches=3)["live"]["replayMismatches"] == 3
+    assert status_later(1, 200.0, snapshot(), mismatches=3)["trainers"]["replayMismatches"] == 3
     assert status_later(1, 200.0, snapshot(), mismatches=1) is None  # Other sidecars.
 
 
@@ -151,8 +152,8 @@ def test_what_removes_workers_is_written_every_30_s(before, after):
     found = replace(scaled(minReplicas=1, maxReplicas=9), scaled=AutoscalingState(5))
     first = replace(found, measured=replace(BEFORE, demand=before), live_seconds=200.0)
     written = Status.model_validate(input_status(first, plan(first), [], NOW))
-    assert written.autoscaling
-    assert bool(written.autoscaling.fewer_since) is (before < after)
+    falls = bool(written.autoscaling and written.autoscaling.fewer_since)
+    assert falls is (before < after)
     later = replace(first, status=written, measured=replace(BEFORE, demand=after))
     for seconds in (29, 30):
         status = input_status(later, plan(later, NOW + seconds), [], NOW + seconds)
@@ -179,7 +180,7 @@ def test_a_split_without_progress_is_written_at_once():
     )
     written = input_status(stalled, plan(stalled, NOW + 1), [], NOW + 1)
     assert written is not None
-    assert written["live"]["stalled"] == text
+    assert written["trainers"]["stalledSplit"] == text
 
 
 def test_the_first_rates_are_written_within_30_s():
@@ -206,19 +207,20 @@ def test_an_input_without_rates_is_reconciled_soon():
     assert plan(replace(found, measured=READ), NOW).interval == 120.0
 
 
+IN_IMAGE = {"type": "EntryPoint", "entryPoint": {"function": "digits:dataset_fn"}}
 FEWER = replace(READ, demand=200, busy_rate=100)
 
 
 @pytest.mark.parametrize(
     ("workers", "dataset", "interval"),
     [
-        ({"replicas": 2}, {}, 120.0),
-        ({"autoscaling": {"maxReplicas": 4}}, {}, 30.0),
-        ({"replicas": 2}, {"source": {"configMap": "code"}}, 30.0),
+        ({"replicas": 2}, IN_IMAGE, 120.0),
+        ({"autoscaling": {"maxReplicas": 4}}, IN_IMAGE, 30.0),
+        ({"replicas": 2}, from_config_map("code"), 30.0),
     ],
 )
 def test_an_input_that_looks_measure_is_reconciled_less_often(workers, dataset, interval):
-    found = snapshot(workers=workers, dataset={"entryPoint": "digits:dataset_fn", **dataset})
+    found = snapshot(workers=workers, dataset=dataset)
     assert plan(replace(found, measured=READ, live_seconds=200.0), NOW).interval == interval
     assert plan(replace(found, measured=READ), NOW).interval == 30.0
 

@@ -26,7 +26,15 @@ from distributed_input_operator.reconcile.plan import Plan, plan_demand
 from distributed_input_operator.reconcile.status import input_status
 from distributed_input_operator.reconcile.template_changes import input_hash
 from tests.unit.distributed_input_operator.reconcile.strategies import measurements, specs
-from tests.unit.distributed_input_operator.snapshots import NOW, after, plan, resource, snapshot
+from tests.unit.distributed_input_operator.snapshots import (
+    NOW,
+    after,
+    plan,
+    ready,
+    resource,
+    snapshot,
+    template,
+)
 
 
 @given(specs, measurements)
@@ -124,7 +132,7 @@ def test_workers_that_stay_after_all_lose_their_deletion_cost(replicas, desired,
 
 
 def test_a_field_removed_from_the_spec_is_removed_from_the_child():
-    before = snapshot(workers={"nodeSelector": {"disk": "fast"}})
+    before = snapshot(workers=template({"nodeSelector": {"disk": "fast"}}))
     applied = after(before, plan(before, NOW))
     planned = plan(replace(applied, resource=resource()), NOW)
     assert [(one["kind"], one["metadata"]["name"]) for one in planned.objects] == [
@@ -133,7 +141,7 @@ def test_a_field_removed_from_the_spec_is_removed_from_the_child():
 
 
 def test_a_changed_dataset_or_code_replaces_the_workers_but_a_changed_number_does_not():
-    def template(new: Snapshot) -> Any:
+    def workers_template(new: Snapshot) -> Any:
         found = plan(new, NOW).objects
         (one,) = [
             o
@@ -142,11 +150,12 @@ def test_a_changed_dataset_or_code_replaces_the_workers_but_a_changed_number_doe
         ]
         return one["spec"]["template"]
 
-    dataset = {"entryPoint": "a:b"}
-    before = template(snapshot(dataset=dataset))
-    assert template(snapshot(dataset=dataset, workers={"replicas": 9})) == before
-    assert template(snapshot(dataset={**dataset, "args": {"x": 1}})) != before
-    assert template(replace(snapshot(dataset=dataset), code="other")) != before
+    dataset = {"type": "EntryPoint", "entryPoint": {"function": "a:b"}}
+    other = {"type": "EntryPoint", "entryPoint": {"function": "a:b", "args": {"x": 1}}}
+    before = workers_template(snapshot(dataset=dataset))
+    assert workers_template(snapshot(dataset=dataset, workers={"replicas": 9})) == before
+    assert workers_template(snapshot(dataset=other)) != before
+    assert workers_template(replace(snapshot(dataset=dataset), code="other")) != before
 
 
 NEWER = Settings("worker:2", "sidecar:2", "operators")
@@ -169,17 +178,24 @@ def upgraded(**spec: Any) -> Snapshot:
 
 @given(specs)
 def test_other_default_images_alone_restart_nothing(spec):
-    spec = {**spec, "suspend": False, "workers": {**spec.get("workers", {}), "replicas": 2}}
+    workers = {key: one for key, one in spec.get("workers", {}).items() if key != "autoscaling"}
+    spec = {**spec, "suspend": False, "workers": {**workers, "replicas": 2}}
     assert plan(upgraded(**spec), NOW).objects == ()
 
 
 def test_other_default_images_come_with_the_next_change_of_the_pods():
-    before = upgraded(dataset={"entryPoint": "a:b"})
+    before = upgraded(dataset={"type": "EntryPoint", "entryPoint": {"function": "a:b"}})
     more = replace(
-        before, resource=resource(dataset={"entryPoint": "a:b"}, workers={"replicas": 5})
+        before,
+        resource=resource(
+            dataset={"type": "EntryPoint", "entryPoint": {"function": "a:b"}},
+            workers={"replicas": 5},
+        ),
     )
     assert images(plan(more, NOW)) == {"digits-worker": "worker:1"}
-    other = replace(before, resource=resource(dataset={"entryPoint": "a:c"}))
+    other = replace(
+        before, resource=resource(dataset={"type": "EntryPoint", "entryPoint": {"function": "a:c"}})
+    )
     assert images(plan(other, NOW)) == {"digits-worker": "worker:2"}
     assert plan(after(other, plan(other, NOW)), NOW).objects == ()
 
@@ -192,7 +208,7 @@ def test_a_suspended_input_gets_the_other_default_images_at_once():
 
 
 def test_an_image_removed_from_the_spec_is_replaced_by_the_current_default():
-    before = upgraded(workers={"image": "mine:1"}, sidecar={"image": "mine:2"})
+    before = upgraded(workers=template(image="mine:1"), dispatcher={"image": "mine:2"})
     assert images(plan(replace(before, resource=resource()), NOW)) == {
         "digits-dispatcher": "sidecar:2",
         "digits-worker": "worker:2",
@@ -234,7 +250,7 @@ def test_the_network_policy_admits_only_own_trainers_unless_it_is_off():
     (peer,) = operator["from"]
     assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "operators"}
     assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/component": "operator"}
-    open_to_all = ingress(networkPolicy=False)[0]
+    open_to_all = ingress(networkPolicy="Open")[0]
     assert open_to_all == {"ports": own["ports"]}
 
 
@@ -248,7 +264,10 @@ def test_the_operators_pull_settings_apply_to_its_default_images():
 
     assert pods() == ["Always", "Always"]
     # Kubernetes chooses the pull policy of a user's image by its tag.
-    assert pods(workers={"image": "mine:latest"}, sidecar={"image": "other:1"}) == [None, None]
+    assert pods(workers=template(image="mine:latest"), dispatcher={"image": "other:1"}) == [
+        None,
+        None,
+    ]
 
 
 def test_the_grant_sets_the_replicas_of_the_workers_deployment():
@@ -299,7 +318,11 @@ def idle(since: float, desired: int = 0, **more: Any) -> Snapshot:
     """Return an input as a new leader reads it: its status has the start of its idle time."""
     scaling = {"minReplicas": 2, "maxReplicas": 9, "idleTTLSeconds": TTL, **more}
     found = snapshot(workers={"autoscaling": scaling})
-    status = {"autoscaling": {"desired": desired, "idleSince": timestamps.to_text(since)}}
+    status = {
+        "conditions": [ready()],
+        "workers": {"requested": desired},
+        "autoscaling": {"idleSince": timestamps.to_text(since)},
+    }
     found = replace(found, status=Status.model_validate(status))
     return after(found, plan(found, NOW))
 
@@ -368,7 +391,7 @@ def test_a_new_leader_waits_as_long_for_own_workers_as_the_last_one_would():
     found = after(new, plan(new, NOW))
     first = input_status(found, plan(found, NOW), [], NOW)
     assert first is not None
-    assert first["autoscaling"]["desired"] == 0
+    assert first["workers"]["requested"] == 0
     found = replace(found, status=Status.model_validate(first))
     assert plan(found, NOW + LOCAL_START_SECONDS - 1).desired == 0
     assert plan(found, NOW + LOCAL_START_SECONDS).desired > 0
@@ -405,7 +428,7 @@ TLS = "digits-distributed-input-tls"
 
 
 def encrypted(**certificates: str) -> Snapshot:
-    return replace(snapshot(encryption="all"), certificates=certificates, renew_seconds=7.0)
+    return replace(snapshot(encryption="All"), certificates=certificates, renew_seconds=7.0)
 
 
 def test_only_encrypted_inputs_have_certificates():

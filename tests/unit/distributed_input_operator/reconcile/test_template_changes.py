@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api import names
-from distributed_input.api.resource.status import Status
 from distributed_input.api.timestamps import to_text
 from distributed_input_operator.objects.snapshot import (
     CODE_MISSING,
@@ -37,6 +36,7 @@ from tests.unit.distributed_input_operator.snapshots import (
     pods_status,
     resource,
     snapshot,
+    template,
     with_deployments,
 )
 
@@ -46,7 +46,7 @@ DISPATCHER, WORKER = "digits-dispatcher", "digits-worker"
 SERVING = {"dispatcher": pods_status(1), "worker": pods_status(1)}
 ROLLING = pods_status(1, updated=1, older=1, reason="ReplicaSetUpdated")
 STUCK = pods_status(1, updated=1, older=1, reason=DEADLINE)
-USERS: dict[str, Any] = {"workers": {"image": "mine:2"}, "sidecar": {"image": "mine:2"}}
+USERS: dict[str, Any] = {"workers": template(image="mine:2"), "dispatcher": {"image": "mine:2"}}
 """A change of both parts."""
 
 
@@ -146,8 +146,8 @@ def test_a_suspended_input_gets_the_template_at_once():
     "spec",
     [
         {"workers": {"parallelism": 3}},
-        {"workers": {"image": "mine:2"}},
-        {"dataset": {"entryPoint": "a:b"}},
+        {"workers": template(image="mine:2")},
+        {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a:b"}}},
     ],
 )
 def test_a_users_change_does_not_wait(spec):
@@ -156,14 +156,30 @@ def test_a_users_change_does_not_wait(spec):
 
 
 def test_new_code_does_not_wait():
-    source = {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}}
+    source = {
+        "dataset": {
+            "type": "EntryPoint",
+            "entryPoint": {
+                "function": "a:b",
+                "source": {"type": "ConfigMap", "configMap": {"name": "code"}},
+            },
+        }
+    }
     found = replace(upgraded(serving(**source)), code="new")
     assert written(found, Turn.WAIT) == [WORKER]
 
 
 @pytest.mark.parametrize("reason", [CODE_MISSING, CODE_REFUSED])
 def test_code_that_cannot_be_used_leaves_the_running_code(reason: str):
-    source = {"dataset": {"entryPoint": "a:b", "source": {"configMap": "code"}}}
+    source = {
+        "dataset": {
+            "type": "EntryPoint",
+            "entryPoint": {
+                "function": "a:b",
+                "source": {"type": "ConfigMap", "configMap": {"name": "code"}},
+            },
+        }
+    }
     missing = (Failure(reason, "there is no ConfigMap code"),)
     found = replace(serving(**source), code="", missing=missing)
     assert written(found) == []
@@ -187,7 +203,7 @@ def test_the_mark_of_a_rollout_stays_until_the_user_changes_the_pods():
     scaled = replace(done, resource=resource(workers={"replicas": 4}))
     (workers,) = planned(scaled).objects
     assert workers["metadata"]["annotations"][names.ROLLOUT_ANNOTATION] == "2"
-    changed = replace(done, resource=resource(workers={"image": "mine:2"}))
+    changed = replace(done, resource=resource(workers=template(image="mine:2")))
     (workers,) = planned(changed).objects
     assert names.ROLLOUT_ANNOTATION not in workers["metadata"]["annotations"]
 
@@ -207,44 +223,9 @@ def test_both_parts_of_a_users_change_are_replaced_one_after_the_other():
 
 
 def test_a_change_of_workers_while_the_dispatcher_is_replaced_waits():
-    found = replace(serving(), resource=resource(sidecar={"image": "mine:2"}))
+    found = replace(serving(), resource=resource(dispatcher={"image": "mine:2"}))
     rolling = replace(advanced(found, dispatcher=ROLLING), resource=resource(**USERS))
     assert written(rolling) == []
-
-
-def test_objects_of_release_0_1_0_are_compared_by_their_content():
-    found = without_hashes(serving())
-    observed = replace(found, status=Status.model_validate({"observedGeneration": 3}))
-    assert state(observed) is RolloutState.SETTLED
-    assert written(observed, Turn.WAIT) == [DISPATCHER, WORKER]  # Only their annotations.
-    assert state(upgraded(observed)) is RolloutState.WAITING
-    assert written(upgraded(observed), Turn.WAIT) == []
-    # The user changed the spec while no operator ran.
-    assert state(
-        upgraded(replace(found, status=Status.model_validate({"observedGeneration": 2})))
-    ) is not (RolloutState.WAITING)
-
-
-def test_the_number_of_workers_does_not_bring_the_template_to_objects_of_release_0_1_0():
-    found = replace(
-        without_hashes(serving()), status=Status.model_validate({"observedGeneration": 3})
-    )
-    waiting = upgraded(found)
-    notes = planned(waiting, Turn.WAIT).notes
-    assert [name for name, _ in notes] == [DISPATCHER, WORKER]
-    objects = dict(waiting.objects)
-    for name, values in notes:
-        live: Any = objects["Deployment", name]
-        meta = live["metadata"]
-        kept = {**meta["annotations"], **dict(values)}
-        objects["Deployment", name] = {**live, "metadata": {**meta, "annotations": kept}}
-    noted = replace(waiting, objects=objects)
-    assert planned(noted, Turn.WAIT).notes == ()
-    status = Status.model_validate({"observedGeneration": 2})
-    scaled = replace(noted, resource=resource(workers={"replicas": 4}), status=status)
-    assert written(scaled, Turn.WAIT) == []
-    assert planned(scaled, Turn.WAIT).scales == ((WORKER, 4),)
-    assert planned(serving(), Turn.WAIT).notes == ()
 
 
 def test_the_port_of_a_dispatcher_that_waits_stays_open():
@@ -261,15 +242,6 @@ def test_the_port_of_a_dispatcher_that_waits_stays_open():
     assert everyone == {names.METRICS_PORT}
     done = with_deployments(found, worker=pods_status(1))
     assert opened(done)[1] == {7000}
-
-
-def without_hashes(found: Snapshot) -> Snapshot:
-    objects = {}
-    for key, one in found.objects.items():
-        meta: Any = one["metadata"]
-        kept = {k: v for k, v in meta["annotations"].items() if not k.endswith("-hash")}
-        objects[key] = {**one, "metadata": {**meta, "annotations": kept}}
-    return replace(found, objects=objects)
 
 
 def test_a_status_says_why_the_pods_keep_their_template():
@@ -312,7 +284,7 @@ def test_an_input_whose_first_rollout_never_completes_gets_its_turn():
     assert state(stuck) is RolloutState.WAITING
     assert written(stuck) == [DISPATCHER]
     assert written(stuck, Turn.WAIT) == []
-    spec: dict[str, Any] = {"workers": {"replicas": 4}, "sidecar": {"image": "mine:2"}}
+    spec: dict[str, Any] = {"workers": {"replicas": 4}, "dispatcher": {"image": "mine:2"}}
     user = replace(stuck, settings=SETTINGS, resource=resource(**spec))
     assert written(user) == [DISPATCHER]
 
@@ -321,7 +293,7 @@ def test_a_part_without_nodes_does_not_hold_a_users_change_of_the_other():
     progress = pods_status(3, updated=4, reason="ReplicaSetUpdated")
     starting = with_deployments(serving(workers={"replicas": 4}), worker=progress)
     found = replace(
-        starting, resource=resource(workers={"replicas": 4}, sidecar={"image": "mine:2"})
+        starting, resource=resource(workers={"replicas": 4}, dispatcher={"image": "mine:2"})
     )
     assert written(found) == []
     assert written(replace(found, pods=(WITHOUT_NODE,))) == [DISPATCHER]

@@ -220,19 +220,6 @@ def test_the_published_path_keeps_the_service(loaded):
     assert api.config["service"] == {"name": "s", "namespace": "n", "port": 443, "path": whole}
 
 
-def test_the_path_of_release_0_1_0_stays_after_a_rollback(loaded):
-    """This operator still runs then, and the webhook of 0.1.0 has only this path."""
-    api = FakeApi()
-    both = Replicas(api)
-    both.refresh(NOW)
-    api.config["service"]["path"] = "/inject"
-    asyncio.run(both.publisher.refresh(NOW + timedelta(seconds=3600)))
-    assert api.config["service"]["path"] == "/inject"
-    del api.config["service"]["path"]  # The chart of this release has no path.
-    both.refresh(NOW)
-    assert len(path(api)) == 32
-
-
 @pytest.mark.parametrize("seconds", [0, 1, 599, 600, 601, 1000])
 def test_a_path_is_accepted_before_and_after_the_api_server_uses_it(loaded, seconds):
     """The webhook's clock may differ, and API servers learn about a new path with a delay."""

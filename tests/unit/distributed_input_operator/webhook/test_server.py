@@ -52,9 +52,6 @@ def test_a_review_gets_a_response_over_https(tmp_path, port):
     pod: dict[str, Any] = {"metadata": {}, "spec": {}}
     review = {"request": {"uid": "7", "namespace": "ml", "object": pod}}
 
-    version = "distributed-input.dev/v1beta1"
-    conversion = {"request": {"uid": "8", "desiredAPIVersion": version, "objects": []}}
-
     async def scenario() -> Any:
         webhook = await launch(tmp_path, port)
         try:
@@ -65,13 +62,6 @@ def test_a_review_gets_a_response_over_https(tmp_path, port):
                     assert refused.status == 404
                 async with client.post(url, json=review, ssl=trust) as response:
                     body = await response.json()
-                url = f"https://localhost:{port}{names.CONVERSION_PATH}"
-                async with client.post(f"{url}/other", json=conversion, ssl=trust) as refused:
-                    assert refused.status == 404
-                async with client.post(url, json=conversion, ssl=trust) as response:
-                    converted = await response.json()
-                assert converted["kind"] == "ConversionReview"
-                assert converted["response"]["result"] == {"status": "Success"}
             assert webhook.trouble == ""
         finally:
             await webhook.stop()

@@ -7,6 +7,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+
+
+def list_map(key: str) -> JsonDict:
+    """Return the schema extension of a list whose elements differ in the value of a field."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 class Section(BaseModel):

@@ -1,24 +1,29 @@
-"""Generator of the custom resource definition of DistributedInput.
+"""Generator of the custom resource definitions.
 
 It converts the JSON schema of the models to a structural schema: it resolves references, unwraps
-optional fields, and removes keywords that Kubernetes does not support. `python -m
-distributed_input.api.resource.crd` prints the definition; `make crds` writes it to crds/.
+optional fields, and removes keywords that Kubernetes does not support. `make
+crds` writes the definitions to a folder with `python -m distributed_input.api.resource.crd FOLDER`.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
 
 from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
-from distributed_input.api.resource.lifetime.rules import ALPHA_WORDS, BETA_WORDS, Words, life_rules
+from distributed_input.api.resource.policy import (
+    POLICY_KIND,
+    POLICY_NAME,
+    POLICY_PLURAL,
+    InputPolicy,
+)
 from distributed_input.api.resource.scalars import NAME_LENGTH
-from distributed_input.api.resource.status import NOT_OBSERVED, Status
-from distributed_input.api.resource.v1beta1.input import BETA_VERSION, BetaInput
-from distributed_input.api.resource.v1beta1.status import BetaStatus
+from distributed_input.api.resource.status import NOT_OBSERVED, PolicyStatus, Status
 
 Schema = dict[str, Any]
 
@@ -31,39 +36,65 @@ _KEYWORDS = frozenset(
 _MAX_ITEMS = 64
 """Bound of lists and mappings, for the API server's cost estimate of CEL rules."""
 _READY = '.status.conditions[?(@.type=="Ready")]'
-_Columns = tuple[tuple[str, str, str, str], ...]
+_Columns = tuple[tuple[str, str, str, str, int], ...]
 _COLUMNS: _Columns = (
-    ("Ready", "string", f"{_READY}.status", "Whether all workers run the latest spec."),
-    ("Workers", "string", ".status.workers.summary", "Ready and desired workers."),
-    ("Stall", "string", ".status.live.stall", "Share of time that trainers wait for input."),
-    ("Rows/s", "integer", ".status.live.rowsPerSecond", "Rows per second over all trainers."),
-    ("Reason", "string", f"{_READY}.reason", "Reason for Ready, as one CamelCase word."),
-    ("Age", "date", ".metadata.creationTimestamp", "Time since the input was created."),
+    ("Ready", "string", f"{_READY}.status", "Whether all workers run the latest spec.", 0),
+    ("Workers", "string", ".status.workers.summary", "Ready and desired workers.", 0),
+    ("Stall", "string", ".status.trainers.stall", "Share of time that trainers wait for input.", 0),
+    ("Rows/s", "integer", ".status.trainers.rowsPerSecond", "Rows per second of all trainers.", 0),
+    ("Reason", "string", f"{_READY}.reason", "Reason for Ready, as one CamelCase word.", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since the input was created.", 0),
+    ("Encryption", "string", ".spec.encryption", "Connections that use mutual TLS.", 1),
 )
-_WIDE_COLUMNS: _Columns = (
-    ("Encryption", "string", ".status.encryption", "Connections that use mutual TLS."),
+"""Name, type, path, description and priority. `kubectl get --output wide` shows priority 1, too."""
+_POLICY_COLUMNS: _Columns = (
+    ("Ready", "string", f"{_READY}.status", "Whether the latest spec is in effect.", 0),
+    ("Workers", "string", ".status.summary", "Worker pods of each budget.", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since the policy was created.", 0),
 )
-"""Columns of `kubectl get --output wide`."""
-_BETA_COLUMNS: _Columns = tuple(
-    (name, kind, path.replace(".status.live.", ".status.trainers."), text)
-    for name, kind, path, text in _COLUMNS
+_NAME_RULES = (
+    {
+        "rule": f"self.metadata.name.size() <= {NAME_LENGTH}",
+        "message": f"metadata.name is too long: use at most {NAME_LENGTH} characters, because "
+        "names of pods and services add a suffix",
+    },
+    {
+        "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "message": "metadata.name is not a valid name: use lower-case letters, digits and '-', "
+        "starting with a letter and ending with a letter or digit, for example digits",
+    },
 )
+_POLICY_NAME_RULE = {
+    "rule": f"self.metadata.name == '{POLICY_NAME}'",
+    "message": f"metadata.name must be {POLICY_NAME!r}: a cluster has one InputPolicy, put all "
+    "budgets into it",
+}
+_SCALE = {
+    "specReplicasPath": ".spec.workers.replicas",
+    "statusReplicasPath": ".status.workers.replicas",
+    "labelSelectorPath": ".status.selector",
+}
 
 
 def crd() -> dict[str, Any]:
     """Return the CustomResourceDefinition of DistributedInput."""
-    alpha = _version(API_VERSION, DistributedInput, Status, _COLUMNS, ALPHA_WORDS)
-    beta = _version(BETA_VERSION, BetaInput, BetaStatus, _BETA_COLUMNS, BETA_WORDS)
-    # Without the webhook, the API server would only change the apiVersion, and remove fields. The
-    # chart serves v1beta1 together with the webhook.
-    beta |= {"served": False, "storage": False}
-    return definition(KIND, PLURAL, "dinput", "Namespaced", alpha, beta)
+    schema = _root(DistributedInput, Status, _NAME_RULES)
+    schema["properties"]["spec"]["default"] = {}
+    schema["properties"]["status"]["default"] = {"observedGeneration": NOT_OBSERVED}
+    version = {**_version(schema, _COLUMNS), "subresources": {"status": {}, "scale": _SCALE}}
+    return _definition(KIND, PLURAL, "dinput", "Namespaced", version)
 
 
-def definition(
-    kind: str, plural: str, short: str, scope: str, *versions: dict[str, Any]
+def policy_crd() -> dict[str, Any]:
+    """Return the CustomResourceDefinition of InputPolicy."""
+    schema = _root(InputPolicy, PolicyStatus, (_POLICY_NAME_RULE,))
+    version = {**_version(schema, _POLICY_COLUMNS), "subresources": {"status": {}}}
+    return _definition(POLICY_KIND, POLICY_PLURAL, "dipolicy", "Cluster", version)
+
+
+def _definition(
+    kind: str, plural: str, short: str, scope: str, version: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the CustomResourceDefinition of a kind."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -79,56 +110,35 @@ def definition(
                 "shortNames": [short],
                 "categories": ["ml"],
             },
-            "versions": list(versions),
+            "versions": [version],
         },
     }
 
 
-def _version(
-    api_version: str,
-    model: type[BaseModel],
-    status: type[BaseModel],
-    columns: _Columns,
-    words: Words,
-) -> dict[str, Any]:
+def _version(schema: Schema, columns: _Columns) -> dict[str, Any]:
     return {
-        "name": api_version.partition("/")[2],
+        "name": API_VERSION.partition("/")[2],
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _root(model, status, words)},
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.workers.replicas",
-                "statusReplicasPath": ".status.workers.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
+        "schema": {"openAPIV3Schema": schema},
         "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path, "description": text, **priority}
-            for shown, priority in ((columns, {}), (_WIDE_COLUMNS, {"priority": 1}))
-            for name, kind, path, text in shown
+            {
+                "name": name,
+                "type": kind,
+                "jsonPath": path,
+                "description": text,
+                **({"priority": priority} if priority else {}),
+            }
+            for name, kind, path, text, priority in columns
         ],
     }
 
 
-def _root(model: type[BaseModel], status_model: type[BaseModel], words: Words) -> Schema:
-    whole = model.model_json_schema()
+def _root(
+    model: type[BaseModel], status_model: type[BaseModel], rules: Iterable[dict[str, str]]
+) -> Schema:
+    whole, status = model.model_json_schema(), status_model.model_json_schema()
     spec = structural({"$ref": whole["properties"]["spec"]["$ref"]}, whole["$defs"])
-    status = status_model.model_json_schema()
-    rules = [
-        {
-            "rule": f"self.metadata.name.size() <= {NAME_LENGTH}",
-            "message": f"metadata.name is too long: use at most {NAME_LENGTH} characters, because "
-            "names of pods and services add a suffix",
-        },
-        {
-            "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            "message": "metadata.name is not a valid name: use lower-case letters, digits and '-', "
-            "starting with a letter and ending with a letter or digit, for example digits",
-        },
-        *({"rule": rule, "message": message} for rule, message in life_rules(words)),
-    ]
     return {
         "type": "object",
         "description": model.__doc__,
@@ -136,13 +146,10 @@ def _root(model: type[BaseModel], status_model: type[BaseModel], words: Words) -
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": {**spec, "default": {}},
-            "status": {
-                **without_defaults(structural(status, status.get("$defs", {}))),
-                "default": {"observedGeneration": NOT_OBSERVED},
-            },
+            "spec": spec,
+            "status": without_defaults(structural(status, status["$defs"])),
         },
-        "x-kubernetes-validations": rules,
+        "x-kubernetes-validations": list(rules),
     }
 
 
@@ -169,8 +176,6 @@ def structural(schema: Schema, defs: dict[str, Schema]) -> Schema:
     if "items" in schema:
         result["items"] = structural(schema["items"], defs)
         result["maxItems"] = _MAX_ITEMS
-    if set(result.get("items", {}).get("required", [])) >= {"type", "status"}:
-        result |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return _with_default(result)
 
 
@@ -229,4 +234,6 @@ def to_yaml(definition: Schema) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(to_yaml(crd()))
+    for found in (crd(), policy_crd()):
+        name = found["spec"]["names"]["plural"]
+        (Path(sys.argv[1]) / f"{name}.yaml").write_text(to_yaml(found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pydantic.alias_generators import to_snake
 
 from distributed_input.api.config import (
     BatchingConfig,
@@ -18,31 +18,28 @@ from distributed_input.api.resource.scalars import quantity_bytes
 def input_config(resource: DistributedInput) -> InputConfig:
     """Return the fields of the spec about the rows and their order.
 
-    Fields about the number, place and resources of processes are not part of it.
+    Fields about the number, place and resources of processes are not part of it. The processes
+    write the values of enumerations in snake_case: `DistributedEpoch` is `distributed_epoch`.
     """
     spec, dataset = resource.spec, resource.spec.dataset
+    entry = dataset.entry_point
     return InputConfig(
         dataset=DatasetConfig(
-            entry_point=dataset.entry_point,
-            args=dataset.args,
-            source=CodeSource(dataset.source.path, dataset.source.config_map),
+            entry_point=entry.function if entry else None,
+            args=entry.args if entry else {},
+            source=CodeSource(dataset.path, dataset.config_map),
         ),
-        processing_mode=spec.processing_mode,
+        processing_mode=to_snake(spec.processing_mode),
         num_splits=spec.num_splits,
         partitions=spec.partitions,
         seed=spec.seed,
         epochs=spec.epochs,
-        batching=BatchingConfig(spec.batching.global_batch_size, spec.batching.remainder),
-        determinism=spec.determinism,
+        batching=BatchingConfig(spec.batching.global_batch_size, to_snake(spec.batching.remainder)),
+        determinism=to_snake(spec.determinism),
         sidecar=DeliveryConfig(
             spec.sidecar.read_ahead,
             spec.sidecar.timeout_seconds,
             quantity_bytes(spec.sidecar.buffer),
-            spec.sidecar.transfer,
+            to_snake(spec.sidecar.transfer),
         ),
     )
-
-
-def data_plane_config(resource: DistributedInput) -> dict[str, Any]:
-    """Return `input_config` as the JSON object of `inputs[<name>]` in the sidecar's --config."""
-    return input_config(resource).to_json()

@@ -1,10 +1,12 @@
-"""The model of the resource `DistributedInput`, apiVersion distributed-input.dev/v1alpha1.
+"""The model of the resource `DistributedInput`, apiVersion distributed-input.dev/v1beta1.
 
-    apiVersion: distributed-input.dev/v1alpha1
+    apiVersion: distributed-input.dev/v1beta1
     kind: DistributedInput
     metadata: {name: digits}
     spec:
-      dataset: {entryPoint: "digits:dataset_fn", args: {folder: data}}
+      dataset:
+        type: EntryPoint
+        entryPoint: {function: "digits:dataset_fn", args: {folder: data}}
       workers: {replicas: 2}
 
 YAML files are validated against these models. The custom resource definition and its descriptions
@@ -19,20 +21,24 @@ from pydantic import ConfigDict, Field, model_validator
 
 from distributed_input.api.resource.base import Section, cel, immutable
 from distributed_input.api.resource.scalars import (
+    DOMAIN_PATH,
     Anything,
     Name,
     Namespace,
-    OperatorClass,
     problem,
 )
 from distributed_input.api.resource.sections.dataset import BatchingSpec, DatasetSpec
-from distributed_input.api.resource.sections.processes import DispatcherSpec, SidecarSpec
-from distributed_input.api.resource.sections.tf_data_service import TfDataServiceSpec
-from distributed_input.api.resource.sections.trainers import TrainersSpec
+from distributed_input.api.resource.sections.processes import (
+    DispatcherSpec,
+    SidecarSpec,
+    TfDataServiceSpec,
+    TrainersSpec,
+)
 from distributed_input.api.resource.sections.workers import WorkersSpec
+from distributed_input.api.topology import divisors
 
 GROUP = "distributed-input.dev"
-API_VERSION = f"{GROUP}/v1alpha1"
+API_VERSION = f"{GROUP}/v1beta1"
 KIND = "DistributedInput"
 
 MAX_PARTITIONS = 1024
@@ -45,9 +51,9 @@ _SERVER_FIELDS = frozenset(
 )
 
 
-def divisors(rows: int) -> str:
-    """Return the numbers of partitions that divide a batch, as text."""
-    return ", ".join(str(one) for one in range(1, MAX_PARTITIONS + 1) if rows % one == 0)
+def manager(operator_class: str) -> str | None:
+    """Return spec.managedBy of the inputs of an operator with this class. "" has no class."""
+    return f"{GROUP}/{operator_class}" if operator_class else None
 
 
 class ObjectMeta(Section):
@@ -76,17 +82,29 @@ class ObjectMeta(Section):
         return {key: data[key] for key in data if key not in _SERVER_FIELDS}
 
 
+ManagedBy = Annotated[str, Field(pattern=DOMAIN_PATH, max_length=63, examples=[f"{GROUP}/canary"])]
+
+
+_UNPROTECTED_SERVICE = (
+    "has no authentication and cannot be encrypted: set encryption: None to accept that, or remove "
+    "tfDataService"
+)
+_OPEN_SERVICE = (
+    "has no authentication, and without a NetworkPolicy every pod can connect to it: set "
+    "networkPolicy: Restricted, or remove tfDataService"
+)
+
+
 class InputSpec(Section):
     """The desired input pipeline."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
             (
-                "self.order == 'any' || !has(self.partitions) || "
-                "!has(self.batching.globalBatchSize) || "
+                "!has(self.partitions) || !has(self.batching.globalBatchSize) || "
                 "self.batching.globalBatchSize % self.partitions == 0",
                 "partitions does not divide batching.globalBatchSize: set partitions to a divisor "
-                "of it, or set `order: any`",
+                "of it",
             ),
             (
                 "!has(self.tfDataService) || !self.tfDataService.staticSharding || "
@@ -102,26 +120,36 @@ class InputSpec(Section):
                 "example 7080",
             ),
             (
-                "!has(self.tfDataService) || !has(self.encryption) || self.encryption == 'none'",
-                "tfDataService cannot be encrypted: remove tfDataService, or set encryption: none",
+                "!has(self.tfDataService) || self.encryption == 'None'",
+                f"tfDataService {_UNPROTECTED_SERVICE}",
+            ),
+            (
+                "!has(self.tfDataService) || self.networkPolicy == 'Restricted'",
+                f"tfDataService {_OPEN_SERVICE}",
             ),
             *immutable("processingMode", "numSplits", "partitions", "seed"),
             (
-                "has(self.operatorClass) == has(oldSelf.operatorClass) && "
-                "(!has(self.operatorClass) || self.operatorClass == oldSelf.operatorClass)",
-                "operatorClass is immutable, because the objects of an input belong to one "
+                "self.encryption == oldSelf.encryption",
+                "encryption is immutable, because running trainers have either a token or a "
+                "certificate: create a new DistributedInput with another name",
+            ),
+            (
+                "has(self.managedBy) == has(oldSelf.managedBy) && "
+                "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+                "managedBy is immutable, because the objects of an input belong to one "
                 "operator: create a new DistributedInput with another name",
             ),
         )
     )
 
     dataset: DatasetSpec = Field(
-        default=DatasetSpec(), description="Dataset to read. Default: the trainer sends it."
+        default=DatasetSpec(type="Trainer"),
+        description="Dataset to read. Default: the trainer sends it.",
     )
-    processing_mode: Literal["distributed_epoch", "parallel_epochs"] = Field(
-        default="distributed_epoch",
-        description="Rows of an epoch. distributed_epoch: the trainers share the rows, each row "
-        "once. parallel_epochs: each trainer gets every row once. Default: distributed_epoch.",
+    processing_mode: Literal["DistributedEpoch", "ParallelEpochs"] = Field(
+        default="DistributedEpoch",
+        description="Rows of an epoch. DistributedEpoch: the trainers share the rows, each row "
+        "once. ParallelEpochs: each trainer gets every row once. Default: DistributedEpoch.",
     )
     num_splits: Annotated[int, Field(ge=1, le=65536)] | None = Field(
         default=None,
@@ -149,17 +177,11 @@ class InputSpec(Section):
         default=BatchingSpec(),
         description="Size of batches, and handling of an epoch's last batch.",
     )
-    order: Literal["strict", "any"] = Field(
-        default="strict",
-        description="Order of rows. strict: each step has the same rows for any number of "
-        "trainers and workers. any: rows in the order in which workers produce them, each exactly "
-        "once. Default: strict.",
-    )
-    determinism: Literal["strict", "warn", "relaxed"] = Field(
-        default="warn",
-        description="Reaction if a replayed split produces different rows. strict: raise an "
-        "error. warn: log a warning. relaxed: count it, and let random values differ when a split "
-        "runs again. Default: warn.",
+    determinism: Literal["Strict", "Warn", "Relaxed"] = Field(
+        default="Warn",
+        description="Reaction if a replayed split produces different rows. Strict: raise an "
+        "error. Warn: log a warning. Relaxed: count it, and let random values differ when a split "
+        "runs again. Default: Warn.",
     )
     workers: WorkersSpec = Field(
         default=WorkersSpec(), description="Processes that run the input pipeline."
@@ -183,35 +205,41 @@ class InputSpec(Section):
         "elements, nothing is checkpointed, and it does not check a token. Default: disabled.",
         examples=[{}],
     )
-    encryption: Literal["none", "control", "all"] | None = Field(
-        default=None,
-        description="Mutual TLS between the processes of the input. all: on every connection. "
-        "control: not on the direct connections that carry rows, for networks that all users may "
-        "read. none: no encryption; a token authorizes all calls. Immutable. Images of release "
-        "0.1.0 start only with `none`. `distributed-input run` ignores this field. Default: "
-        "all. Inputs that ran before this default existed continue as they were: see "
-        "status.encryption.",
-        examples=["none"],
+    encryption: Literal["None", "Control", "All"] = Field(
+        default="All",
+        description="Mutual TLS between the processes of the input. All: on every connection. "
+        "Control: not on the direct connections that carry rows, for networks that all users may "
+        "read. None: no encryption; a token authorizes all calls. Immutable. "
+        "`distributed-input run` ignores this field. Default: All.",
     )
-    network_policy: bool = Field(
-        default=True,
-        description="Create a NetworkPolicy that allows only the input's own trainers, if the "
-        "cluster enforces NetworkPolicies. false: allow every client with the input's token. Use "
-        "false for trainers with hostNetwork, because a NetworkPolicy cannot select them. "
-        "Default: true.",
+    network_policy: Literal["Restricted", "Open"] = Field(
+        default="Restricted",
+        description="Clients that the input's NetworkPolicy allows, if the cluster enforces "
+        "NetworkPolicies. Restricted: only the input's own trainers. Open: every client with the "
+        "input's token. Use Open for trainers with hostNetwork, because a NetworkPolicy cannot "
+        "select them. Default: Restricted.",
     )
     suspend: bool = Field(
         default=False,
         description="Stop the dispatcher and the workers while true. Trainers wait and then "
         "resume at their position. Default: false.",
     )
-
-    operator_class: OperatorClass | None = Field(
+    managed_by: ManagedBy | None = Field(
         default=None,
-        description="Class of the operator that manages this input, as in the value operatorClass "
-        "of its chart. Immutable. Default: the operator without a class.",
-        examples=["canary"],
+        description=f"Controller that manages this input. {GROUP}/CLASS: the operator whose chart "
+        "has CLASS as the value operatorClass. Other controllers' names: no operator of this "
+        "project acts. Immutable. Default: the operator without a class.",
     )
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the processes have certificates instead of a token."""
+        return self.encryption != "None"
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether the NetworkPolicy allows only the input's own trainers."""
+        return self.network_policy == "Restricted"
 
     @model_validator(mode="after")
     def _check_tf_data_service(self) -> InputSpec:
@@ -223,11 +251,6 @@ class InputSpec(Section):
                 "tfDataService",
                 "port",
             )
-        if service is not None and self.encryption not in (None, "none"):
-            raise problem(
-                "cannot be encrypted: remove tfDataService, or set encryption: none",
-                "tfDataService",
-            )
         autoscaled = self.workers.autoscaling is not None
         if service is not None and service.static_sharding and autoscaled:
             raise problem(
@@ -236,16 +259,21 @@ class InputSpec(Section):
                 "tfDataService",
                 "staticSharding",
             )
+        if service is not None and self.is_encrypted:
+            raise problem(_UNPROTECTED_SERVICE, "tfDataService")
+        if service is not None and not self.is_restricted:
+            raise problem(_OPEN_SERVICE, "tfDataService")
         return self
 
     @model_validator(mode="after")
     def _check_partitions(self) -> InputSpec:
         rows, partitions = self.batching.global_batch_size, self.partitions
-        if self.order == "any" or not rows or not partitions or rows % partitions == 0:
+        if not rows or not partitions or rows % partitions == 0:
             return self
+        possible = [one for one in divisors(rows) if one <= MAX_PARTITIONS]
         raise problem(
             f"{partitions} does not divide batching.globalBatchSize {rows}: use one of "
-            f"{divisors(rows)}, or set `order: any`",
+            f"{', '.join(map(str, possible))}",
             "partitions",
         )
 
@@ -253,7 +281,7 @@ class InputSpec(Section):
 class DistributedInput(Section):
     """An input pipeline that runs in the cluster and sends rows to the trainers that use it."""
 
-    api_version: Literal["distributed-input.dev/v1alpha1"]
+    api_version: Literal["distributed-input.dev/v1beta1"]
     kind: Literal["DistributedInput"]
     metadata: ObjectMeta
     spec: InputSpec = Field(default=InputSpec(), description="The desired input pipeline.")

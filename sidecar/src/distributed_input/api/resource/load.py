@@ -40,10 +40,10 @@ def load_all(path: str | os.PathLike[str], check: Check = no_check) -> list[Dist
 
 
 def _missing_folders(resource: DistributedInput) -> Iterator[Problem]:
-    path = resource.spec.dataset.source.path
+    path = resource.spec.dataset.path
     if path is None or os.path.isdir(path):
         return
     text = f"folder {path} does not exist: set the folder of the code, relative to this file"
     if os.path.exists(path):
         text = f"{path} is a file: set the folder that contains it, relative to this file"
-    yield Problem(("spec", "dataset", "source", "path"), text)
+    yield Problem(("spec", "dataset", "entryPoint", "source", "path"), text)

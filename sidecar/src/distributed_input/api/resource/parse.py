@@ -6,10 +6,8 @@ import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from distributed_input.api.resource.conversion.convert import VERSIONS, convert
-from distributed_input.api.resource.conversion.paths import as_written, is_beta
 from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
 from distributed_input.api.resource.problems import (
     LocatedProblem,
@@ -18,7 +16,6 @@ from distributed_input.api.resource.problems import (
     place,
     problems,
 )
-from distributed_input.api.resource.v1beta1.input import BetaInput
 from distributed_input.api.resource.yaml_lines import Document, YamlError, documents
 
 _MAX_VERSION_LENGTH = 80
@@ -71,46 +68,19 @@ def parse_all(
     errors: list[LocatedProblem] = []
     for document in inputs:
         try:
-            resource = _validated(document.value, folder)
-        except _InvalidDocument as error:
-            errors += [_located(one, document, source) for one in error.problems]
+            resource = DistributedInput.model_validate(document.value, context={"folder": folder})
+        except ValidationError as error:
+            found_problems = _unknown_version(document.value) or problems(error)
+            errors += [_located(one, document, source) for one in found_problems]
             continue
         key = (resource.metadata.namespace, resource.metadata.name)
         if key in found:
             errors.append(_located(_duplicate(resource), document, source))
-        found_problems = as_written(check(resource), document.value)
-        errors += [_located(one, document, source) for one in found_problems]
+        errors += [_located(one, document, source) for one in check(resource)]
         found[key] = resource
     if errors:
         raise ResourceError(*errors)
     return list(found.values())
-
-
-class _InvalidDocument(Exception):
-    """A document is not a valid DistributedInput."""
-
-    def __init__(self, found: list[Problem]) -> None:
-        super().__init__("; ".join(map(str, found)))
-        self.problems = found
-
-
-def _validated(value: Any, folder: str | None) -> DistributedInput:
-    """Return a document as the version that the processes use.
-
-    Raises:
-        _InvalidDocument: it is invalid. The problems name its own fields.
-    """
-    if isinstance(value, dict) and value.get("apiVersion") not in VERSIONS:
-        raise _InvalidDocument([_unknown_version(value)])
-    model: type[BaseModel] = BetaInput if is_beta(value) else DistributedInput
-    try:
-        if is_beta(value):
-            BetaInput.model_validate(value)
-            value, model = convert(value, API_VERSION), DistributedInput
-        return DistributedInput.model_validate(value, context={"folder": folder})
-    except ValidationError as error:
-        found = problems(error, model)
-    raise _InvalidDocument(found)
 
 
 def only(found: list[DistributedInput], source: str) -> DistributedInput:
@@ -123,12 +93,14 @@ def only(found: list[DistributedInput], source: str) -> DistributedInput:
     return found[0]
 
 
-def _unknown_version(document: dict[str, Any]) -> Problem:
-    versions = " or ".join(VERSIONS)
+def _unknown_version(document: Any) -> list[Problem]:
+    """Return the only problem to report if a document has another version, whose fields differ."""
+    if not isinstance(document, dict) or document.get("apiVersion") == API_VERSION:
+        return []
     if document.get("apiVersion") is None:
-        return Problem(("apiVersion",), f"is missing: set it to {versions}")
+        return [Problem(("apiVersion",), f"is missing: set it to {API_VERSION}")]
     shown = str(document["apiVersion"])[:_MAX_VERSION_LENGTH]
-    return Problem(("apiVersion",), f"{shown!r} is unknown: use {versions}")
+    return [Problem(("apiVersion",), f"{shown!r} is unknown: use {API_VERSION}")]
 
 
 def _duplicate(resource: DistributedInput) -> Problem:

@@ -1,36 +1,42 @@
 """The model of the resource `InputPolicy`: cluster-scoped, with one object named `cluster`.
 
-    apiVersion: distributed-input.dev/v1alpha1
+    apiVersion: distributed-input.dev/v1beta1
     kind: InputPolicy
     metadata: {name: cluster}
     spec:
       budgets:
-        - {name: everything, limits: {workers: 200, cpu: 400}}
-        - {name: research, namespaces: [vision, speech], guaranteed: {workers: 60}}
-      stallCosts: {nvidia-h100: 4, tpu-v5e: 1.2}
+        - {name: everything, limits: {workers: 200, resources: {cpu: 400}}}
+        - name: research
+          namespaceSelector: {matchLabels: {team: vision}}
+          guaranteed: {workers: 60}
+      stallCosts: {nvidia-h100: 4, tpu-v5e: 1200m}
 
 The custom resource definition is generated from these models.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from distributed_input.api.resource.base import Section, cel
+from distributed_input.api.resource.base import Section, cel, list_map
 from distributed_input.api.resource.scalars import (
     Anything,
+    Cost,
     ModuleName,
     Namespace,
     PriorityClassName,
     Quantity,
+    Weight,
     cel_number,
     problem,
     quantity,
 )
+from distributed_input.api.resource.selectors import LabelSelector
 
 POLICY_KIND = "InputPolicy"
 POLICY_PLURAL = "inputpolicies"
@@ -64,16 +70,11 @@ class Amounts(Section):
     workers: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
         default=None, description="Number of worker pods.", examples=[60]
     )
-    cpu: Quantity | None = Field(
-        default=None, description="CPU requests of dispatchers and workers.", examples=["400"]
-    )
-    memory: Quantity | None = Field(
-        default=None, description="Memory requests of dispatchers and workers.", examples=["2Ti"]
-    )
     resources: dict[str, Quantity] = Field(
         default={},
-        description="Requests of other resources, by name, such as accelerators. Default: none.",
-        examples=[{"nvidia.com/gpu": "8"}],
+        description="Requests of dispatchers and workers, by resource: cpu, memory, or any other, "
+        "such as accelerators. Default: none.",
+        examples=[{"cpu": "400", "memory": "2Ti", "nvidia.com/gpu": "8"}],
     )
 
     def amount(self, default: int, others: Sequence[str] = ()) -> Amount:
@@ -83,39 +84,23 @@ class Amounts(Section):
             default: value of a field that is not set.
             others: names of the other resources, in the order of the result.
         """
-        values = [(self.cpu, 1000), (self.memory, 1)]
-        values += [(self.resources.get(name), 1) for name in others]
+        units = {"cpu": 1000, "memory": 1, **dict.fromkeys(others, 1)}
+        found = {name: self.resources.get(name) for name in units}
         return (
             default if self.workers is None else self.workers,
             *(
-                default if one is None else min(UNLIMITED, int(unit * quantity(one)))
-                for one, unit in values
+                default if one is None else min(UNLIMITED, int(units[name] * quantity(one)))
+                for name, one in found.items()
             ),
         )
 
 
-def _within_limit(resource: str) -> tuple[str, str]:
-    """Return the rule that the guarantee of a resource is at most its limit."""
-    left, right = f"self.guaranteed.{resource}", f"self.limits.{resource}"
-    both = "has(self.guaranteed) && has(self.limits) && " + " && ".join(
-        f"has({one})" for one in (left, right)
-    )
-    comparison = f"{left} <= {right}"
-    if resource != "workers":
-        comparison = f"{cel_number(left)} <= {cel_number(right)}"
+def _has_labels(selector: str) -> str:
+    labels, expressions = f"{selector}.matchLabels", f"{selector}.matchExpressions"
     return (
-        f"!({both}) || {comparison}",
-        f"guaranteed.{resource} is greater than limits.{resource}: lower guaranteed.{resource}",
+        f"has({selector}) && (has({labels}) && size({labels}) > 0 || "
+        f"has({expressions}) && size({expressions}) > 0)"
     )
-
-
-_DEFAULT_WITHOUT_SELECTORS = (
-    "!(has(self.default) && self.default) || !(has(self.namespaces) && size(self.namespaces) > 0 "
-    "|| has(self.namespaceSelector) && size(self.namespaceSelector) > 0 "
-    "|| has(self.selector) && size(self.selector) > 0)",
-    "default excludes namespaces, namespaceSelector and selector: remove them, or use another "
-    "budget",
-)
 
 
 class BudgetSpec(Section):
@@ -123,34 +108,55 @@ class BudgetSpec(Section):
 
     model_config = ConfigDict(
         json_schema_extra=cel(
-            *map(_within_limit, ("workers", "cpu", "memory")), _DEFAULT_WITHOUT_SELECTORS
+            (
+                "!(has(self.guaranteed) && has(self.limits) && has(self.guaranteed.workers) && "
+                "has(self.limits.workers)) || self.guaranteed.workers <= self.limits.workers",
+                "guaranteed.workers is greater than limits.workers: lower guaranteed.workers",
+            ),
+            (
+                "!(has(self.guaranteed) && has(self.limits) && has(self.guaranteed.resources) && "
+                "has(self.limits.resources)) || self.guaranteed.resources.all(one, "
+                "!(one in self.limits.resources) || "
+                f"{cel_number('self.guaranteed.resources[one]')} <= "
+                f"{cel_number('self.limits.resources[one]')})",
+                "guaranteed.resources is greater than limits.resources: lower guaranteed.resources",
+            ),
+            (
+                "self.appliesTo != 'OtherInputs' || !(has(self.namespaces) && "
+                "size(self.namespaces) > 0 || "
+                f"{_has_labels('self.namespaceSelector')} || {_has_labels('self.selector')})",
+                "appliesTo OtherInputs excludes namespaces, namespaceSelector and selector: remove "
+                "them, or use another budget",
+            ),
         )
     )
 
     name: BudgetName = Field(
         description="Name of the budget in status messages and metrics. Required."
     )
+    applies_to: Literal["SelectedInputs", "OtherInputs"] = Field(
+        default="SelectedInputs",
+        description="Inputs in the budget. SelectedInputs: those that namespaces, "
+        "namespaceSelector and selector select together; all inputs if none of these is set. "
+        "OtherInputs: those that no other budget selects. Default: SelectedInputs.",
+    )
     namespaces: list[Namespace] = Field(
         default=[],
-        description="Namespaces of the inputs in the budget. Default: all namespaces.",
+        description="Names of the inputs' namespaces. Needs no right to read namespaces. "
+        "Default: all namespaces.",
     )
-    namespace_selector: dict[str, str] = Field(
-        default={},
-        description="Labels of the namespaces of the inputs in the budget. Default: any labels.",
-        examples=[{"team": "vision"}],
+    namespace_selector: LabelSelector = Field(
+        default=LabelSelector(),
+        description="Labels of the inputs' namespaces. Default: any labels.",
     )
-    selector: dict[str, str] = Field(
-        default={},
-        description="Labels of the inputs in the budget. Users who may change an input can change "
-        "them. Default: any labels.",
-    )
-    default: bool = Field(
-        default=False,
-        description="Put the inputs that no other budget selects into this budget. It has no "
-        "selectors and no namespaces. Default: false.",
+    selector: LabelSelector = Field(
+        default=LabelSelector(),
+        description="Labels of the inputs. Users who may change an input can change them. "
+        "Default: any labels.",
     )
     limits: Amounts = Field(
-        default=Amounts(), description="Maximum for all inputs in the budget. Default: no limits."
+        default=Amounts(),
+        description="Maximum for all inputs in the budget. Default: no limits.",
     )
     guaranteed: Amounts = Field(
         default=Amounts(),
@@ -160,20 +166,27 @@ class BudgetSpec(Section):
 
     @model_validator(mode="after")
     def _check_guarantees(self) -> BudgetSpec:
-        others = tuple(self.guaranteed.resources)
-        names = ("workers", "cpu", "memory", *(f"resources[{one!r}]" for one in others))
-        guaranteed = self.guaranteed.amount(0, others)
-        limits = self.limits.amount(UNLIMITED, others)
-        for name, low, high in zip(names, guaranteed, limits, strict=True):
-            if low > high:
-                raise problem(
-                    f"is greater than limits.{name}: lower guaranteed.{name}", "guaranteed", name
-                )
-        if self.default and (self.namespaces or self.namespace_selector or self.selector):
+        low, high = self.guaranteed, self.limits
+        exceeded = [
+            ("resources", name)
+            for name in low.resources
+            if name in high.resources
+            and quantity(low.resources[name]) > quantity(high.resources[name])
+        ]
+        if low.workers is not None and high.workers is not None and low.workers > high.workers:
             raise problem(
-                "excludes namespaces, namespaceSelector and selector: remove them, or use another "
-                "budget",
-                "default",
+                "is greater than limits.workers: lower guaranteed.workers", "guaranteed", "workers"
+            )
+        for path in exceeded:
+            raise problem(f"is greater than limits.{'.'.join(path)}: lower it", "guaranteed", *path)
+        selects = self.namespaces or not (
+            self.namespace_selector.is_empty and self.selector.is_empty
+        )
+        if self.applies_to == "OtherInputs" and selects:
+            raise problem(
+                "OtherInputs excludes namespaces, namespaceSelector and selector: remove them, or "
+                "use another budget",
+                "appliesTo",
             )
         return self
 
@@ -192,18 +205,12 @@ class BudgetSpec(Section):
         """
         if self.namespaces and namespace not in self.namespaces:
             return False
-        return _matches(self.namespace_selector, namespace_labels) and _matches(
-            self.selector, labels
-        )
+        return self.namespace_selector.matches(namespace_labels) and self.selector.matches(labels)
 
     def budget(self, others: Sequence[str] = ()) -> Budget:
         """Return the limits and guarantees as amounts. `others`: names of other resources."""
         limits, guaranteed = self.limits.amount(UNLIMITED, others), self.guaranteed
         return Budget(self.name, limits, guaranteed.amount(0, others))
-
-
-def _matches(selector: Mapping[str, str], labels: Mapping[str, str] | None) -> bool:
-    return labels is None or all(labels.get(key) == value for key, value in selector.items())
 
 
 class PriorityClassSpec(Section):
@@ -232,10 +239,10 @@ class CapsSpec(Section):
         "Default: no maximum.",
         examples=[0],
     )
-    weight: Annotated[float, Field(ge=0.001, le=1000)] | None = Field(
+    weight: Weight | None = Field(
         default=None,
-        description="Maximum of spec.trainers.weight. Default: no maximum.",
-        examples=[1.0],
+        description="Maximum of spec.trainers.weight, from 1m to 1000. Default: no maximum.",
+        examples=["1"],
     )
     accelerators: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None,
@@ -254,14 +261,7 @@ class CapsSpec(Section):
     ) -> float:
         """Return what counts of a declared value."""
         cap = getattr(self, name)
-        return declared if cap is None else min(declared, cap)
-
-
-def check_unique(field: str, kind: str, names: Sequence[str]) -> None:
-    """Check that the objects of a list have different names."""
-    for name in names:
-        if names.count(name) > 1:
-            raise problem(f"{name!r} is used twice: give each {kind} its own name", field)
+        return declared if cap is None else min(declared, float(quantity(str(cap))))
 
 
 class PolicySpec(Section):
@@ -271,25 +271,19 @@ class PolicySpec(Section):
         default=[],
         description="Budgets of groups of inputs. An input can be in several; each of them "
         "applies. Default: none.",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-        },
+        json_schema_extra=list_map("name"),
     )
-    stall_costs: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = Field(
+    stall_costs: dict[str, Cost] = Field(
         default={},
-        description="Cost of one waiting accelerator, in any unit, by the name in "
+        description="Cost of one waiting accelerator, in any unit, from 0 to 1M, by the name in "
         "spec.trainers.accelerator of the inputs. Default: cost 1 for each name.",
-        examples=[{"nvidia-h100": 4.0}],
+        examples=[{"nvidia-h100": "4"}],
     )
     priority_classes: list[PriorityClassSpec] = Field(
         default=[],
         description="The priorities that inputs can have. With classes, spec.trainers.priority of "
         "inputs does not count. Default: no classes.",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-        },
+        json_schema_extra=list_map("name"),
     )
     caps: CapsSpec = Field(
         default=CapsSpec(),
@@ -303,20 +297,25 @@ class PolicySpec(Section):
 
     @model_validator(mode="after")
     def _check_names_are_unique(self) -> PolicySpec:
-        check_unique("budgets", "budget", [one.name for one in self.budgets])
-        check_unique("priorityClasses", "class", [one.name for one in self.priority_classes])
+        for field, kind, found in (
+            ("budgets", "budget", self.budgets),
+            ("priorityClasses", "class", self.priority_classes),
+        ):
+            for name, count in Counter(one.name for one in found).items():
+                if count > 1:
+                    raise problem(f"{name!r} is used twice: give each {kind} its own name", field)
         return self
 
     @property
     def resource_names(self) -> tuple[str, ...]:
         """The names of the resources besides CPU and memory that budgets limit."""
         found = [{*one.limits.resources, *one.guaranteed.resources} for one in self.budgets]
-        return tuple(sorted(set().union(*found)))
+        return tuple(sorted(set().union(*found) - {"cpu", "memory"}))
 
     @property
     def selects_namespaces(self) -> bool:
         """Whether a budget depends on labels of namespaces."""
-        return any(one.namespace_selector for one in self.budgets)
+        return not all(one.namespace_selector.is_empty for one in self.budgets)
 
     def budgets_of(
         self,
@@ -325,11 +324,11 @@ class PolicySpec(Section):
         namespace_labels: Mapping[str, str] | None = None,
     ) -> tuple[str, ...]:
         """Return the names of an input's budgets. With unknown labels (None), all that may be."""
-        own = [one for one in self.budgets if not one.default]
+        own = [one for one in self.budgets if one.applies_to == "SelectedInputs"]
         found = [one.name for one in own if one.covers(namespace, labels, namespace_labels)]
         unknown = labels is None or (namespace_labels is None and self.selects_namespaces)
         if not found or unknown:
-            found += [one.name for one in self.budgets if one.default]
+            found += [one.name for one in self.budgets if one.applies_to == "OtherInputs"]
         return tuple(found)
 
     def classes_of(self, namespace: str) -> dict[str, int]:
@@ -360,7 +359,7 @@ class PolicySpec(Section):
 class InputPolicy(Section):
     """The cluster's policy for sharing input workers."""
 
-    api_version: Literal["distributed-input.dev/v1alpha1"]
+    api_version: Literal["distributed-input.dev/v1beta1"]
     kind: Literal["InputPolicy"]
     metadata: Anything
     spec: PolicySpec = Field(default=PolicySpec(), description="The desired policy.")

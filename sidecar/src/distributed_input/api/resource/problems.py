@@ -189,8 +189,11 @@ def _schema_at(path: FieldPath, model: type[BaseModel]) -> Schema:
     return schema
 
 
-def _all_paths(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the path of every field of the resource."""
-    for name in _schema_at(path, model).get("properties", {}):
+def _all_paths(model: type[BaseModel], path: FieldPath = ()) -> Iterator[FieldPath]:
+    """Yield the path of every field of the resource. Of a list, the first element."""
+    schema = _schema_at(path, model)
+    if "items" in schema:
+        yield from _all_paths(model, (*path, 0))
+    for name in schema.get("properties", {}):
         yield (*path, name)
         yield from _all_paths(model, (*path, name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import keyword
+import math
 import re
 from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any
@@ -15,14 +16,19 @@ NAME_LENGTH = 52
 """Maximum length of an input's name. A label has at most 63 characters, and names of pods and
 services add a suffix."""
 MIB = 1 << 20
-TIB = 1 << 40
 
 _NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _NAMESPACE = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 _ENTRY_POINT = rf"^{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}$"
-ANY_QUANTITY = r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)(m|[KMGTPE]i|[kMGTPE])?$"
+_ANY_QUANTITY = r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)(m|[KMGTPE]i|[kMGTPE])?$"
+_QUANTITY_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": _ANY_QUANTITY,
+    "maxLength": 32,  # bounds the API server's cost estimate of CEL rules
+    "x-kubernetes-int-or-string": True,
+}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
@@ -101,7 +107,7 @@ def quantity_bytes(value: str) -> int:
     Raises:
         ValueError: the text is not a quantity.
     """
-    if not re.fullmatch(ANY_QUANTITY, value):
+    if not re.fullmatch(_ANY_QUANTITY, value):
         binary = re.fullmatch(r"([0-9.]+)\s*([KkMGT])i?[Bb]", value)
         hint = (
             f"use {binary[1]}{binary[2].upper()}i (powers of 1024)"
@@ -119,7 +125,7 @@ def quantity(value: str) -> Decimal:
     Raises:
         ValueError: the text is not a quantity.
     """
-    match = re.fullmatch(ANY_QUANTITY, value)
+    match = re.fullmatch(_ANY_QUANTITY, value)
     if not match:
         raise ValueError(f"{value!r} is not a quantity: use a number such as 2, 500m or 8Gi")
     suffix = match[3] or ""
@@ -144,18 +150,47 @@ def _check_quantity(value: str) -> str:
     return value
 
 
-def int_to_text(value: Any) -> Any:
+def _int_to_text(value: Any) -> Any:
     """Convert an integer to text: Kubernetes accepts both as a quantity."""
     return str(value) if type(value) is int else value
 
 
-def _check_buffer(value: str) -> str:
+def _between(least: str, most: str, example: str = "500m") -> AfterValidator:
+    def check(value: str) -> str:
+        if not quantity(least) <= quantity(value) <= quantity(most):
+            raise problem(f"{value} {_range(least, most, example)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _bounds(least: str, most: str, example: str = "500m") -> WithJsonSchema:
+    """Return the schema of a quantity, with a rule.
+
+    Kubernetes 1.29 estimates the cost of `type(self) == int` by the largest request, and refuses a
+    map with such a rule. It does not do this for `in`.
+    """
+    low, high = math.ceil(quantity(least)), math.floor(quantity(most))
+    rule = (
+        f"type(self) in [int] ? {low} <= self && self <= {high} : "
+        f"quantity(self).compareTo(quantity('{least}')) >= 0 && "
+        f"quantity(self).compareTo(quantity('{most}')) <= 0"
+    )
+    validations = [{"rule": rule, "message": _range(least, most, example)}]
+    return WithJsonSchema(
+        {**_QUANTITY_SCHEMA, "x-kubernetes-validations": validations, "examples": [example]}
+    )
+
+
+def _range(least: str, most: str, example: str) -> str:
+    return f"is out of range: use {least} to {most}, for example {example}"
+
+
+def _check_bytes(value: str) -> str:
     try:
         quantity_bytes(value)
     except ValueError as error:
         raise problem(str(error)) from None
-    if not MIB <= quantity(value) <= TIB:
-        raise problem(f"{value} is out of range: use 1Mi to 1Ti, for example 256Mi")
     return value
 
 
@@ -175,32 +210,12 @@ ConfigMapName = Annotated[
 EntryPoint = Annotated[
     str, AfterValidator(_check_entry_point), _text_schema(_ENTRY_POINT, 253, "digits:dataset_fn")
 ]
-Buffer = Annotated[
-    str,
-    BeforeValidator(int_to_text),
-    AfterValidator(_check_buffer),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": ANY_QUANTITY,
-            "maxLength": 32,
-            "x-kubernetes-int-or-string": True,
-            "x-kubernetes-validations": [
-                {
-                    "rule": "type(self) == int ? 1048576 <= self && self <= 1099511627776 : "
-                    "quantity(self).compareTo(quantity('1Mi')) >= 0 && "
-                    "quantity(self).compareTo(quantity('1Ti')) <= 0",
-                    "message": "is out of range: use 1Mi to 1Ti, for example 256Mi",
-                }
-            ],
-            "examples": ["256Mi"],
-        }
-    ),
-]
 OperatorClass = Annotated[
     str,
     Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40, examples=["canary"]),
 ]
+DOMAIN_PATH = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+"""A name with the domain of its owner, such as nvidia.com/gpu."""
 PriorityClassName = Annotated[str, Field(pattern=_NAMESPACE, max_length=63, examples=["release"])]
 ModuleName = Annotated[
     str,
@@ -215,21 +230,22 @@ Image = Annotated[
 ObjectName = Annotated[
     str, AfterValidator(_check_object_name), _text_schema(_SUBDOMAIN, 253, "digits-storage")
 ]
-Topology = Annotated[str, Field(pattern=r"^[1-9][0-9]*(x[1-9][0-9]*){1,2}$", examples=["2x2"])]
 Quantity = Annotated[
     str,
-    BeforeValidator(int_to_text),
+    BeforeValidator(_int_to_text),
     AfterValidator(_check_quantity),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": ANY_QUANTITY,
-            "maxLength": 32,  # bounds the API server's cost estimate of CEL rules
-            "x-kubernetes-int-or-string": True,
-            "examples": ["500m"],
-        }
-    ),
+    WithJsonSchema({**_QUANTITY_SCHEMA, "examples": ["500m"]}),
 ]
+Buffer = Annotated[
+    str,
+    BeforeValidator(_int_to_text),
+    AfterValidator(_check_bytes),
+    _between("1Mi", "1Ti", "256Mi"),
+    _bounds("1Mi", "1Ti", "256Mi"),
+]
+Weight = Annotated[Quantity, _between("1m", "1000"), _bounds("1m", "1000")]
+Cost = Annotated[Quantity, _between("0", "1M"), _bounds("0", "1M")]
+"""The API conventions exclude floating point."""
 Anything = Annotated[
     dict[str, Any],
     WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True}),

@@ -1,36 +1,52 @@
-"""The model of a DistributedInput's status, which the operator writes."""
+"""The status of the resources, which the operator writes."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Literal
 
-from distributed_input.api.resource.base import StatusSection
+from pydantic import Field, WithJsonSchema
+
+from distributed_input.api.resource.base import StatusSection, list_map
 
 NOT_OBSERVED = -1
 """The generation in the status of an input that the operator has not processed yet. Without it,
 kstatus would report an input without a status as complete."""
 
+Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+"""A time as in RFC 3339."""
+
 
 class Condition(StatusSection):
-    """A condition, as in the status of other Kubernetes objects."""
+    """A condition, with the fields and the limits of metav1.Condition."""
 
-    type: str = Field(description="Type of the condition, for example Ready.")
-    status: str = Field(description="True, False or Unknown.")
+    type: Annotated[
+        str,
+        Field(
+            pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+            max_length=316,
+        ),
+    ] = Field(description="Type of the condition, for example Ready.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
     observed_generation: int = Field(
-        default=0, description="Generation of the spec that the condition is about."
+        default=0, ge=0, description="Generation of the spec that the condition is about."
     )
-    last_transition_time: str = Field(default="", description="Time of the last status change.")
-    reason: str = Field(default="", description="Reason for the status, as one CamelCase word.")
-    message: str = Field(
-        default="", description="Explanation for the user, with a remedy if there is a problem."
+    last_transition_time: Time = Field(description="Time of the last status change.")
+    reason: Annotated[
+        str, Field(pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", max_length=1024)
+    ] = Field(description="Reason for the status, as one CamelCase word.")
+    message: Annotated[str, Field(max_length=32768)] = Field(
+        description="Explanation for the user, with a remedy if there is a problem."
     )
+
+
+Conditions = Annotated[list[Condition], Field(json_schema_extra=list_map("type"))]
 
 
 class WorkersStatus(StatusSection):
     """The number of workers."""
 
     desired: int = Field(default=0, description="Number of workers that should run.")
-    asked: int = Field(
+    requested: int = Field(
         default=0, description="Number of workers that would run if budgets had no limits."
     )
     replicas: int = Field(default=0, description="Number of worker pods.")
@@ -38,18 +54,13 @@ class WorkersStatus(StatusSection):
     summary: str = Field(default="", description="Ready and desired workers, as ready/desired.")
 
 
-class LiveStatus(StatusSection):
-    """The dispatcher's latest measurements, rounded. Updated at most every 30 s."""
+class TrainersStatus(StatusSection):
+    """What the trainers read, rounded. Updated at most every 30 s."""
 
-    consumers: int = Field(default=0, description="Number of trainers that read.")
-    epoch: int = Field(default=0, description="Latest epoch that a trainer reads.")
+    reading: int = Field(default=0, description="Number of trainers that read.")
     rows_per_second: int = Field(default=0, description="Rows per second over all trainers.")
     stall: str = Field(default="", description="Share of time that trainers wait for input.")
-    recommended_workers: int = Field(
-        default=0,
-        description="Number of workers that the trainers could keep busy. 0 if unknown.",
-    )
-    stalled: str = Field(
+    stalled_split: str = Field(
         default="",
         description="Split that has made no progress for the longest time, with its dataset and "
         "worker. Empty: none for more than 10 s.",
@@ -62,24 +73,24 @@ class LiveStatus(StatusSection):
         description="Maximum number of times that an epoch reads every record, because splits "
         "select records after they were read. 0: once.",
     )
-    observed_at: str = Field(default="", description="Time of this update.")
+    observed_at: Time | None = Field(default=None, description="Time of this update.")
 
 
 class AutoscalingStatus(StatusSection):
-    """The latest decision of autoscaling."""
+    """What the next decision of autoscaling depends on, besides `workers.requested`."""
 
-    desired: int = Field(default=0, description="Number of workers that should run.")
-    fewer_since: str = Field(
-        default="", description="Start of the period in which fewer workers have been enough."
+    fewer_since: Time | None = Field(
+        default=None,
+        description="Start of the period in which fewer workers have been enough.",
     )
     fewer: int = Field(
         default=0, description="Maximum number of workers that was needed in that period."
     )
-    idle_since: str = Field(
-        default="", description="Start of the period in which no trainer has read."
+    idle_since: Time | None = Field(
+        default=None, description="Start of the period in which no trainer has read."
     )
-    unmeasured_since: str = Field(
-        default="",
+    unmeasured_since: Time | None = Field(
+        default=None,
         description="Start of the period in which trainers have read, but without worker pods and "
         "without known rates.",
     )
@@ -109,29 +120,58 @@ class Status(StatusSection):
         description="Generation of the spec that the conditions are about: the API server has "
         "accepted or refused its objects. -1: none yet.",
     )
-    conditions: list[Condition] = Field(
-        default=[], description="Conditions, at most one of each type."
-    )
+    conditions: Conditions = Field(default=[], description="Conditions, at most one of each type.")
     selector: str = Field(
         default="", description="Label selector of the worker pods, for `kubectl scale`."
     )
     workers: WorkersStatus = Field(default=WorkersStatus(), description="Number of workers.")
+    trainers: TrainersStatus | None = Field(
+        default=None, description="Trainers of the input. Set while trainers read."
+    )
     dispatcher: DispatcherStatus = Field(
         default=DispatcherStatus(), description="Address of the dispatcher."
-    )
-    encryption: str = Field(
-        default="",
-        description="Encryption of the input: none, control or all. The operator decides it "
-        "once: the value of spec.encryption, or else what the input began with.",
     )
     tf_data_service: TfDataServiceStatus | None = Field(
         default=None,
         description="Address of the tf.data service. Set if the spec has tfDataService.",
     )
-    live: LiveStatus | None = Field(
-        default=None, description="Latest measurements. Set while trainers read."
-    )
     autoscaling: AutoscalingStatus | None = Field(
         default=None,
-        description="Latest decision of autoscaling. Set if the spec has autoscaling.",
+        description="State of autoscaling. Set if the number of workers may change later.",
     )
+
+
+class BudgetStatus(StatusSection):
+    """The use of a budget."""
+
+    name: str = Field(description="Name of the budget.")
+    inputs: int = Field(default=0, description="Number of inputs in the budget.")
+    workers: int = Field(
+        default=0, description="Number of worker pods, including those that are stopping."
+    )
+    requested: int = Field(default=0, description="Number of workers that the inputs request.")
+    resources: dict[str, str] = Field(
+        default={},
+        description="Requests of dispatchers and workers: CPU, memory, and the other resources "
+        "that budgets limit.",
+    )
+
+
+class PolicyStatus(StatusSection):
+    """The observed state, written by the operator at most every 30 s."""
+
+    observed_generation: int = Field(
+        default=0, description="Generation of the spec that the conditions are about."
+    )
+    conditions: Conditions = Field(
+        default=[],
+        description="Conditions, at most one of each type. Ready: the spec is in effect. If it "
+        "cannot be used, the message has the reason, and the last valid one stays in effect.",
+    )
+    summary: str = Field(
+        default="", description="Worker pods of each budget, as name workers/limit."
+    )
+    budgets: list[BudgetStatus] = Field(
+        default=[], description="Use of each budget, in the order of the spec."
+    )
+    observed_at: Time | None = Field(default=None, description="Time of this update.")

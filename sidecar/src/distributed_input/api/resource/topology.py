@@ -15,20 +15,20 @@ def partitions(spec: InputSpec) -> int | None:
 
 def is_known(spec: InputSpec) -> bool:
     """Return whether the resource determines which numbers of trainers can read an input."""
-    return partitions(spec) is not None or spec.processing_mode == "parallel_epochs"
+    return partitions(spec) is not None or spec.processing_mode == "ParallelEpochs"
 
 
 def trainer_counts(spec: InputSpec) -> list[int] | None:
     """Return the numbers of trainers that can read an input. None: any, or not known yet."""
     found = partitions(spec)
-    if found is None or spec.processing_mode == "parallel_epochs":
+    if found is None or spec.processing_mode == "ParallelEpochs":
         return None
     return topology.divisors(found)
 
 
 def possible_trainers(spec: InputSpec) -> str:
     """Return the numbers of trainers that can read an input, as text."""
-    if spec.processing_mode == "parallel_epochs":
+    if spec.processing_mode == "ParallelEpochs":
         return "any number of trainers, each with its own epochs"
     found = partitions(spec)
     if found is None:
@@ -54,6 +54,6 @@ def trainers_problem(
         trainers,
         spec.partitions,
         spec.batching.global_batch_size if batch_size_is_final else None,
-        parallel=spec.processing_mode == "parallel_epochs",
+        parallel=spec.processing_mode == "ParallelEpochs",
     )
     return Problem(("spec", "partitions"), text) if text else None

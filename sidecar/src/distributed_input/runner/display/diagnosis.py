@@ -372,7 +372,7 @@ def _idle_workers(
         f"the buffer: {now.buffer:.0%}.{busy}",
         "Check the CPU limit of the sidecar (spec.sidecar.resources), whether other programs use "
         "the CPUs, and the network between workers and trainer. With spec.workers.placement: "
-        "near-trainers, they share nodes.",
+        "NearTrainers, they share nodes.",
     )
 
 

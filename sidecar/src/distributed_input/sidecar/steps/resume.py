@@ -54,7 +54,7 @@ def check_position(position: Position, job: types_pb2.Job, share: Share) -> None
     )
     if job.mode == types_pb2.PARALLEL_EPOCHS and not alone:
         raise PositionError(
-            f"in parallel_epochs {restores}: each consumer has its own epoch. Run as many trainers "
+            f"in ParallelEpochs {restores}: each consumer has its own epoch. Run as many trainers "
             "as before, each with its own checkpoint"
         )
     if position.extra_units and not share.whole:

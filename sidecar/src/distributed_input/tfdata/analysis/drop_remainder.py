@@ -1,7 +1,7 @@
 """Replaces `batch(n, drop_remainder=True)` in a dataset that is split and batched again.
 
 The flag would drop up to n - 1 rows at the end of every split, and all rows of a short split. The
-job's `remainder: drop` also gives batches of one size, and drops at most one batch per consumer.
+job's `remainder: Drop` also gives batches of one size, and drops at most one batch per consumer.
 So the flag is disabled in the graph if no later op of the dataset can depend on it.
 """
 

@@ -48,8 +48,9 @@ def check_signature(entry: types_pb2.EntryPoint) -> None:
         signature.bind(None, **arguments)
     except TypeError as error:
         raise ConfigError(
-            f"spec.dataset.args: {entry.target}{signature} cannot be called with an input context "
-            f"and the arguments {arguments}: {error}. Change the arguments or the function"
+            f"spec.dataset.entryPoint.args: {entry.target}{signature} cannot be called with an "
+            f"input context and the arguments {arguments}: {error}. "
+            "Change the arguments or the function"
         ) from error
 
 
@@ -84,7 +85,7 @@ def results(name: str, config: InputConfig) -> Iterator[dict[str, Any]]:
     except DistributedInputError as error:
         match = _FIELD.fullmatch(str(error))
         assert match is not None  # it matches all text
-        yield {"field": match[1] or "spec.dataset.entryPoint", "text": match[2]}
+        yield {"field": match[1] or "spec.dataset.entryPoint.function", "text": match[2]}
 
 
 def main() -> int:

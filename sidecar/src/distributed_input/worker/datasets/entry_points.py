@@ -160,8 +160,8 @@ def load(entry: types_pb2.EntryPoint) -> Callable[..., Any]:
     _check_module(module_name)
     if _allowed and entry.path not in ("", *sys.path):
         raise ConfigError(
-            f"spec.dataset.source.path: this worker may not import from {entry.path}: remove the "
-            "path, because the InputPolicy limits modules"
+            f"spec.dataset.entryPoint.source.path: this worker may not import from "
+            f"{entry.path}: remove the path, because the InputPolicy limits modules"
         )
     if entry.path and entry.path not in sys.path:
         sys.path.insert(0, entry.path)
@@ -170,11 +170,11 @@ def load(entry: types_pb2.EntryPoint) -> Callable[..., Any]:
         value = getattr(value, name, None)
         if value is None:
             raise ConfigError(
-                f"spec.dataset.entryPoint: module {module_name} has no {attribute!r}; it has "
-                f"{', '.join(_functions(module_name)) or 'no functions'}"
+                f"spec.dataset.entryPoint.function: module {module_name} has no "
+                f"{attribute!r}; it has {', '.join(_functions(module_name)) or 'no functions'}"
             )
     if not callable(value):
-        raise ConfigError(f"spec.dataset.entryPoint: {entry.target} is not a function")
+        raise ConfigError(f"spec.dataset.entryPoint.function: {entry.target} is not a function")
     _check_module(getattr(value, "__module__", None) or "builtins")
     function: Callable[..., Any] = value
     return function
@@ -187,9 +187,9 @@ def _check_module(name: str) -> None:
     """
     if _allowed and not any(f"{name}.".startswith(f"{one}.") for one in _allowed):
         raise ConfigError(
-            f"spec.dataset.entryPoint: this worker may not call functions of module {name}: use "
-            f"one of the modules {', '.join(_allowed)}, or ask the administrator to add it to "
-            "spec.modules of the InputPolicy"
+            f"spec.dataset.entryPoint.function: this worker may not call functions of "
+            f"module {name}: use one of the modules {', '.join(_allowed)}, or ask the "
+            "administrator to add it to spec.modules of the InputPolicy"
         )
 
 
@@ -199,13 +199,14 @@ def _import(module_name: str, path: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and not module_name.startswith(error.name):
             raise DatasetFnError(
-                f"spec.dataset.entryPoint: module {module_name} imports {error.name}, which is "
-                "not installed in the worker. Install it in the worker's image."
+                f"spec.dataset.entryPoint.function: module {module_name} imports "
+                f"{error.name}, which is not installed in the worker. Install it in the "
+                "worker's image."
             ) from error
         place = path or "the worker's Python path"
         raise ConfigError(
-            f"spec.dataset.entryPoint: no module {module_name!r} in {place}: check the name, "
-            "and spec.dataset.source"
+            f"spec.dataset.entryPoint.function: no module {module_name!r} in {place}: check "
+            "the name, and spec.dataset.entryPoint.source"
         ) from error
     except (Exception, SystemExit) as error:
         with user_code.user_errors(f"module {module_name}", exits=True):

@@ -10,7 +10,7 @@ from distributed_input.api.resource.parse import parse
 from distributed_input.api.resource.problems import ResourceError
 
 HEAD = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: digits}
 """

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from distributed_input.api.resource.data_plane import data_plane_config
+from distributed_input.api.resource.data_plane import input_config
 from distributed_input.api.resource.parse import parse
 from tests.unit.distributed_input.api.resource.manifests import HEAD, manifest
 
@@ -18,7 +18,6 @@ DEFAULTS = {
     "seed": 0,
     "epochs": None,
     "batching": {"globalBatchSize": None, "remainder": "keep"},
-    "order": "strict",
     "determinism": "warn",
     "sidecar": {
         "readAhead": None,
@@ -34,34 +33,37 @@ DEFAULTS = {
     [
         HEAD,
         manifest("{}"),
-        manifest("dataset: {}"),
-        manifest("dataset: {fromTrainer: true}"),
+        manifest("dataset: {type: Trainer}"),
         manifest("dataset:\nworkers:\nseed:\nsidecar: {buffer: }"),
     ],
-    ids=["no spec", "empty spec", "empty dataset", "explicit default", "nulls"],
+    ids=["no spec", "empty spec", "explicit default", "nulls"],
 )
 def test_missing_and_null_fields_have_their_defaults(text: str):
-    assert data_plane_config(parse(text)) == DEFAULTS
+    assert input_config(parse(text)).to_json() == DEFAULTS
 
 
 def test_the_configuration_has_every_field_that_the_data_plane_reads():
     text = manifest(
         """\
-        dataset: {entryPoint: "a.b:c", args: {x: [1, {y: null}]}, source: {configMap: code}}
-        processingMode: parallel_epochs
+        dataset:
+          type: EntryPoint
+          entryPoint:
+            function: "a.b:c"
+            args: {x: [1, {y: null}]}
+            source: {type: ConfigMap, configMap: {name: code}}
+        processingMode: ParallelEpochs
         numSplits: 12
         partitions: 4
         seed: 9223372036854775807
         epochs: 3
-        batching: {globalBatchSize: 64, remainder: pad}
-        order: any
-        determinism: relaxed
-        workers: {replicas: 3, autoscaling: {minReplicas: 2, maxReplicas: 9}, parallelism: 4}
+        batching: {globalBatchSize: 64, remainder: Pad}
+        determinism: Relaxed
+        workers: {autoscaling: {minReplicas: 2, maxReplicas: 9}, parallelism: 4}
         dispatcher: {port: 7070}
-        sidecar: {buffer: 1.5Gi, readAhead: 0, timeoutSeconds: 30, transfer: grpc}
+        sidecar: {buffer: 1.5Gi, readAhead: 0, timeoutSeconds: 30, transfer: GRPC}
         """
     )
-    config = data_plane_config(parse(text))
+    config = input_config(parse(text)).to_json()
     assert config == {
         "dataset": {
             "entryPoint": "a.b:c",
@@ -75,7 +77,6 @@ def test_the_configuration_has_every_field_that_the_data_plane_reads():
         "seed": 2**63 - 1,
         "epochs": 3,
         "batching": {"globalBatchSize": 64, "remainder": "pad"},
-        "order": "any",
         "determinism": "relaxed",
         "sidecar": {
             "bufferBytes": 3 * 2**29,

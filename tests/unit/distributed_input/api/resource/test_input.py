@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from distributed_input.api.resource.data_plane import data_plane_config
+from distributed_input.api.resource.data_plane import input_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input.api.resource.parse import parse
 from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
@@ -55,20 +55,23 @@ entry_points = st.builds(
     identifiers,
 )
 sources = st.one_of(
-    st.just({}),
-    st.builds(lambda name: {"configMap": name}, names),
-    st.builds(lambda name: {"path": f"/code/{name}"}, names),
-    st.just({"image": True}),
+    st.builds(lambda name: {"type": "ConfigMap", "configMap": {"name": name}}, names),
+    st.builds(lambda name: {"type": "Path", "path": f"/code/{name}"}, names),
+    st.just({"type": "Image"}),
 )
 datasets = st.one_of(
-    some(fromTrainer=st.just(True)),
+    st.just({"type": "Trainer"}),
     st.fixed_dictionaries(
-        {"entryPoint": entry_points},
-        optional={
-            "args": st.dictionaries(identifiers, json_values, max_size=3),
-            "source": sources,
-            "fromTrainer": st.just(False),
-        },
+        {
+            "type": st.just("EntryPoint"),
+            "entryPoint": st.fixed_dictionaries(
+                {"function": entry_points},
+                optional={
+                    "args": st.dictionaries(identifiers, json_values, max_size=3),
+                    "source": sources,
+                },
+            ),
+        }
     ),
 )
 # Global batch sizes are multiples of the number of partitions.
@@ -79,7 +82,7 @@ batches = st.builds(
     },
     st.integers(1, 1024),
     st.integers(1, 1024),
-    st.sampled_from(["keep", "drop", "pad"]),
+    st.sampled_from(["Keep", "Drop", "Pad"]),
 )
 scaling = st.tuples(st.integers(1, 1000), st.integers(1, 1000)).map(
     lambda bounds: {"minReplicas": min(bounds), "maxReplicas": max(bounds)}
@@ -96,21 +99,19 @@ specs = st.builds(
     lambda spec, batch: {**spec, **batch},
     some(
         dataset=datasets,
-        processingMode=st.sampled_from(["distributed_epoch", "parallel_epochs"]),
+        processingMode=st.sampled_from(["DistributedEpoch", "ParallelEpochs"]),
         numSplits=st.integers(1, 65536),
         seed=st.integers(0, 2**63 - 1),
         epochs=st.integers(1, 2**63 - 1),
-        order=st.sampled_from(["strict", "any"]),
-        determinism=st.sampled_from(["strict", "warn", "relaxed"]),
-        workers=some(
-            replicas=st.integers(0, 1000), autoscaling=scaling, parallelism=st.integers(1, 1024)
-        ),
+        determinism=st.sampled_from(["Strict", "Warn", "Relaxed"]),
+        workers=some(replicas=st.integers(0, 1000), parallelism=st.integers(1, 1024))
+        | some(autoscaling=scaling),
         dispatcher=some(port=st.integers(1, 65535)),
         sidecar=some(
             buffer=buffers,
             readAhead=st.integers(0, 8),
             timeoutSeconds=st.integers(1, 86400),
-            transfer=st.sampled_from(["auto", "grpc"]),
+            transfer=st.sampled_from(["Auto", "GRPC"]),
         ),
     ),
     st.just({}) | batches,
@@ -132,7 +133,7 @@ def test_a_resource_written_as_yaml_and_parsed_again_is_equal(metadata: Fields, 
         **whole,
         "spec": {**spec, **_buffer_as_text(spec)},
     }
-    assert data_plane_config(parse(to_yaml(full))) == data_plane_config(resource)
+    assert input_config(parse(to_yaml(full))).to_json() == input_config(resource).to_json()
 
 
 def _buffer_as_text(spec: Fields) -> Fields:
@@ -156,10 +157,12 @@ def test_every_field_is_camel_case_and_described():
         assert name in without_description or field.get("description") or "$ref" in field, name
 
 
-def test_no_section_accepts_unknown_fields():
+def test_only_parts_of_the_pod_template_accept_unknown_fields():
     schema = DistributedInput.model_json_schema()
-    for part in (schema, *schema["$defs"].values()):
-        assert part["additionalProperties"] is False
+    parts = {"DistributedInput": schema, **schema["$defs"]}
+    assert {name for name, part in parts.items() if part["additionalProperties"] is not False} == {
+        *("ContainerResources", "TemplateContainer", "TemplatePodSpec")
+    }
 
 
 def test_few_fields_are_required():
@@ -167,9 +170,14 @@ def test_few_fields_are_required():
     required = {name: part.get("required", []) for name, part in schema["$defs"].items()}
     assert {name: fields for name, fields in required.items() if fields} == {
         "ObjectMeta": ["name"],
-        "AcceleratorSpec": ["type"],
+        "AcceleratorSpec": ["resourceName"],
         "AutoscalingSpec": ["maxReplicas"],
+        "CodeLocation": ["type"],
+        "ConfigMapCode": ["name"],
+        "DatasetSpec": ["type"],
+        "EntryPointDataset": ["function"],
         "LocalWorkerSpec": ["cpus", "memory"],
+        "TemplateContainer": ["name"],
     }
 
 
@@ -181,7 +189,7 @@ def test_a_resource_is_immutable():
 
 
 INVALID = [
-    ("processingMode: static", "5: spec.processingMode", "distributed_epoch, parallel_epochs"),
+    ("processingMode: static", "5: spec.processingMode", "DistributedEpoch, ParallelEpochs"),
     ("numSplits: 65537", "5: spec.numSplits", "from 1 to 65536"),
     ("numSplits: 0", "5: spec.numSplits", "from 1 to 65536"),
     ("partitions: 1025", "5: spec.partitions", "from 1 to 1024"),
@@ -189,17 +197,32 @@ INVALID = [
     (
         "partitions: 5\nbatching: {globalBatchSize: 12}",
         "5: spec.partitions",
-        "5 does not divide batching.globalBatchSize 12: use one of 1, 2, 3, 4, 6, 12, or",
+        "5 does not divide batching.globalBatchSize 12: use one of 1, 2, 3, 4, 6, 12",
     ),
     (
         "partitions: 24\nbatching: {globalBatchSize: 12}",
         "5: spec.partitions",
-        "or set `order: any`",
+        "24 does not divide batching.globalBatchSize 12: use one of 1, 2, 3, 4, 6, 12",
     ),
     ("seed: -1", "5: spec.seed", "of at least 0"),
     ("epochs: 0", "5: spec.epochs", "of at least 1"),
-    ("order: strickt", "5: spec.order", "one of strict, any, not"),
-    ("determinism: no", "5: spec.determinism", "one of strict, warn, relaxed, not false"),
+    ("networkPolicy: true", "5: spec.networkPolicy", "one of Restricted, Open, not true"),
+    ("trainers: {weight: 0.5}", "5: spec.trainers.weight", "must be text, for example '500m'"),
+    ("trainers: {weight: 2k}", "5: spec.trainers.weight", "use 1m to 1000"),
+    ("managedBy: canary", "5: spec.managedBy", "for example 'distributed-input.dev/canary'"),
+    ("workers: {image: x}", "5: spec.workers.image", "unknown field 'image'"),
+    (
+        "workers: {template: {spec: {containers: [{name: a}, {name: a}]}}}",
+        "5: spec.workers.template.spec.containers",
+        "two have the name 'a'",
+    ),
+    ("tfDataService: {}", "5: spec.tfDataService", "set encryption: None"),
+    (
+        "encryption: None\nnetworkPolicy: Open\ntfDataService: {}",
+        "7: spec.tfDataService",
+        "set networkPolicy: Restricted",
+    ),
+    ("determinism: no", "5: spec.determinism", "one of Strict, Warn, Relaxed, not false"),
 ]
 
 
@@ -213,10 +236,8 @@ def test_an_invalid_spec_gets_a_message_with_line_field_and_remedy(spec, place, 
     [
         "partitions: 5",
         "partitions: 6\nbatching: {globalBatchSize: 12}",
-        "partitions: 5\nbatching: {globalBatchSize: 12}\norder: any",
         "workers: {autoscaling: {minReplicas: 3, maxReplicas: 3}}",
         "workers: {replicas: 0}",
-        "dataset: {entryPoint: 'a:b', fromTrainer: false, source: {image: true}}",
     ],
 )
 def test_values_at_the_edge_of_a_rule_are_valid(spec: str):

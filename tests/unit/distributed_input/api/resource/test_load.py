@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.api.resource.data_plane import data_plane_config
+from distributed_input.api.resource.data_plane import input_config
 from distributed_input.api.resource.load import load, load_all
 from distributed_input.api.resource.problems import ResourceError
 from tests.unit.distributed_input.api.resource.manifests import manifest
 
-WITH_CODE = "dataset: {entryPoint: 'a:b', source: {path: %s}}"
+FIELD = "spec.dataset.entryPoint.source.path"
+_SOURCE = "source: {type: Path, path: %s}"
+WITH_CODE = f"dataset: {{type: EntryPoint, entryPoint: {{function: 'a:b', {_SOURCE}}}}}"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -30,19 +32,19 @@ def test_a_source_folder_is_relative_to_the_file(
     monkeypatch.chdir(tmp_path / "elsewhere")
     resource = load("../input.yaml")
     expected = str((tmp_path / path).resolve())
-    assert resource.spec.dataset.source.path == expected
-    assert data_plane_config(resource)["dataset"]["source"] == {"path": expected}
+    assert resource.spec.dataset.path == expected
+    assert input_config(resource).to_json()["dataset"]["source"] == {"path": expected}
 
 
 def test_an_absolute_source_folder_does_not_change(tmp_path: Path):
     (tmp_path / "code").mkdir()
     path = write(tmp_path, manifest(WITH_CODE % (tmp_path / "code")))
-    assert load(path).spec.dataset.source.path == str(tmp_path / "code")
+    assert load(path).spec.dataset.path == str(tmp_path / "code")
 
 
 def test_a_source_folder_that_does_not_exist_is_an_error(tmp_path: Path):
     path = write(tmp_path, manifest(WITH_CODE % "nowhere"))
-    message = rf"input.yaml:5: spec.dataset.source.path: folder {tmp_path}/nowhere does not exist"
+    message = rf"input.yaml:5: {FIELD}: folder {tmp_path}/nowhere does not exist"
     with pytest.raises(ResourceError, match=message):
         load(path)
 
@@ -50,7 +52,7 @@ def test_a_source_folder_that_does_not_exist_is_an_error(tmp_path: Path):
 def test_a_source_that_is_a_file_is_an_error(tmp_path: Path):
     (tmp_path / "code.py").touch()
     path = write(tmp_path, manifest(WITH_CODE % "code.py"))
-    message = rf"input.yaml:5: spec.dataset.source.path: {tmp_path}/code.py is a file: set the fold"
+    message = rf"input.yaml:5: {FIELD}: {tmp_path}/code.py is a file: set the fold"
     with pytest.raises(ResourceError, match=message):
         load(path)
 

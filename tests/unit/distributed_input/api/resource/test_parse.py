@@ -17,11 +17,11 @@ from tests.unit.distributed_input.api.resource.manifests import (
 
 EXAMPLE = textwrap.dedent(
     """\
-    apiVersion: distributed-input.dev/v1alpha1
+    apiVersion: distributed-input.dev/v1beta1
     kind: DistributedInput
     metadata: {name: digits}
     spec:
-      dataset: {entryPoint: "digits:dataset_fn", args: {folder: data}}
+      dataset: {type: EntryPoint, entryPoint: {function: "digits:dataset_fn", args: {folder: data}}}
       workers: {replicas: 2}
     """
 )
@@ -30,14 +30,15 @@ EXAMPLE = textwrap.dedent(
 def test_the_common_case_takes_at_most_eight_lines():
     assert len(EXAMPLE.splitlines()) <= 8
     spec = parse(EXAMPLE).spec
-    assert spec.dataset.entry_point == "digits:dataset_fn"
-    assert spec.dataset.args == {"folder": "data"}
+    assert spec.dataset.entry_point is not None
+    assert spec.dataset.entry_point.function == "digits:dataset_fn"
+    assert spec.dataset.entry_point.args == {"folder": "data"}
     assert spec.workers.replicas == 2
 
 
 def test_an_object_from_the_cluster_can_be_parsed():
     text = """\
-        apiVersion: distributed-input.dev/v1alpha1
+        apiVersion: distributed-input.dev/v1beta1
         kind: DistributedInput
         metadata:
           name: digits
@@ -65,10 +66,13 @@ def test_two_namespaces_may_use_the_same_name():
 
 
 def test_a_relative_source_path_is_joined_to_the_folder_only_if_there_is_one():
-    text = manifest("dataset: {entryPoint: 'a:b', source: {path: x/../code}}")
-    assert parse(text).spec.dataset.source.path == "x/../code"
+    source = "{type: Path, path: a/../b}"
+    text = manifest(
+        f"dataset: {{type: EntryPoint, entryPoint: {{function: 'a:b', source: {source}}}}}"
+    )
+    assert parse(text).spec.dataset.path == "a/../b"
     (resource,) = parse_all(text, folder="/inputs")
-    assert resource.spec.dataset.source.path == "/inputs/code"
+    assert resource.spec.dataset.path == "/inputs/b"
 
 
 def test_the_problems_of_a_further_check_are_reported_with_their_lines():
@@ -87,20 +91,19 @@ INVALID = [
     ("- 1", "input.yaml:1: ", "a mapping with the fields apiVersion, kind, metadata, spec"),
     (HEAD + "sepc: {}", "input.yaml:4: sepc: ", "did you mean 'spec'?"),
     (
-        HEAD.replace("v1alpha1", "v1"),
+        HEAD.replace("v1beta1", "v1"),
         "input.yaml:1: apiVersion: ",
-        "'distributed-input.dev/v1' is unknown: use distributed-input.dev/v1alpha1 or "
-        "distributed-input.dev/v1beta1",
+        "'distributed-input.dev/v1' is unknown: use distributed-input.dev/v1beta1",
     ),
     (
-        HEAD.replace("apiVersion: distributed-input.dev/v1alpha1", "spec: {}"),
+        HEAD.replace("apiVersion: distributed-input.dev/v1beta1", "spec: {}"),
         "input.yaml:1: apiVersion: ",
-        "is missing: set it to distributed-input.dev/v1alpha1 or distributed-input.dev/v1beta1",
+        "is missing: set it to distributed-input.dev/v1beta1",
     ),
     (
         HEAD.replace("ut.dev", "uts.dev"),
         "input.yaml:1: apiVersion: ",
-        "distributed-input.dev/v1alpha1",
+        "distributed-input.dev/v1beta1",
     ),
     (HEAD.replace("kind: DistributedInput\n", ""), "input.yaml:1: kind: ", "is missing"),
     (

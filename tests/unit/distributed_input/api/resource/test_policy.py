@@ -15,18 +15,26 @@ def budget(**spec: Any) -> BudgetSpec:
 
 
 def test_amounts_are_integers_in_small_units():
-    made = budget(limits={"workers": 4, "cpu": "1500m"}, guaranteed={"memory": "1Gi"}).budget()
+    made = budget(
+        limits={"workers": 4, "resources": {"cpu": "1500m"}},
+        guaranteed={"resources": {"memory": "1Gi"}},
+    ).budget()
     assert made.limits == (4, 1500, UNLIMITED)
     assert made.guaranteed == (0, 0, 1 << 30)
 
 
 def test_a_limit_of_zero_is_a_limit():
-    assert budget(limits={"workers": 0, "cpu": 0}).budget().limits == (0, 0, UNLIMITED)
+    assert budget(limits={"workers": 0, "resources": {"cpu": 0}}).budget().limits == (
+        0,
+        0,
+        UNLIMITED,
+    )
 
 
 def test_a_very_large_amount_is_unlimited():
     """The API server accepts it, so the operator must not refuse the policy."""
-    made = budget(guaranteed={"memory": "100E", "cpu": "9" * 30}, limits={"cpu": "9" * 31}).budget()
+    guaranteed = {"resources": {"memory": "100E", "cpu": "9" * 30}}
+    made = budget(guaranteed=guaranteed, limits={"resources": {"cpu": "9" * 31}}).budget()
     assert made.limits == (UNLIMITED, UNLIMITED, UNLIMITED)
     assert made.guaranteed == (0, UNLIMITED, UNLIMITED)
 
@@ -37,9 +45,9 @@ def test_a_very_large_amount_is_unlimited():
         ({}, True),
         ({"namespaces": ["team"]}, True),
         ({"namespaces": ["other"]}, False),
-        ({"selector": {"tier": "batch"}}, True),
-        ({"selector": {"tier": "batch", "more": "x"}}, False),
-        ({"namespaces": ["other"], "selector": {"tier": "batch"}}, False),
+        ({"selector": {"matchLabels": {"tier": "batch"}}}, True),
+        ({"selector": {"matchLabels": {"tier": "batch", "more": "x"}}}, False),
+        ({"namespaces": ["other"], "selector": {"matchLabels": {"tier": "batch"}}}, False),
     ],
 )
 def test_a_budget_covers_inputs_by_namespace_and_labels(spec, covered):
@@ -47,42 +55,52 @@ def test_a_budget_covers_inputs_by_namespace_and_labels(spec, covered):
 
 
 def test_a_budget_may_cover_an_input_with_unknown_labels():
-    assert budget(selector={"tier": "batch"}).covers("team", None)
+    assert budget(selector={"matchLabels": {"tier": "batch"}}).covers("team", None)
     assert not budget(namespaces=["other"]).covers("team", None)
+
+
+def policy(**fields: Any) -> dict[str, Any]:
+    return {"budgets": [{"name": "a", **fields}]}
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ({"budgets": [{"name": "a"}, {"name": "a"}]}, "is used twice"),
-        (
-            {"budgets": [{"name": "a", "limits": {"cpu": 1}, "guaranteed": {"cpu": "1500m"}}]},
-            "is greater than limits.cpu: lower guaranteed.cpu",
-        ),
+        ({"priorityClasses": [{"name": "a", "value": 1}] * 2}, "is used twice"),
         ({"budgets": [{"name": "a", "limit": {}}]}, "Extra inputs"),
-        (
-            {"budgets": [{"name": "a", "default": True, "namespaces": ["b"]}]},
-            "excludes namespaces, namespaceSelector and selector: remove them",
-        ),
-        (
-            {"budgets": [{"name": "a", "default": True, "selector": {"b": "c"}}]},
-            "excludes namespaces, namespaceSelector and selector",
-        ),
-        (
-            {"budgets": [{"name": "a", "default": True, "namespaceSelector": {"b": "c"}}]},
-            "excludes namespaces, namespaceSelector and selector",
-        ),
-        (
-            {"priorityClasses": [{"name": "a", "value": 1}, {"name": "a", "value": 2}]},
-            "give each class its own name",
-        ),
         ({"caps": {"minReplicas": 0}}, "greater than or equal to 1"),
-        ({"stallCosts": {"gpu": -1}}, "greater than or equal to 0"),
+        (
+            policy(appliesTo="OtherInputs", namespaceSelector={"matchLabels": {"a": "b"}}),
+            "OtherInputs",
+        ),
+        (
+            policy(limits={"workers": 1}, guaranteed={"workers": 2}),
+            "is greater than limits.workers: lower guaranteed.workers",
+        ),
+        (
+            policy(limits={"resources": {"cpu": 1}}, guaranteed={"resources": {"cpu": "1500m"}}),
+            "is greater than limits.resources.cpu",
+        ),
+        (policy(appliesTo="OtherInputs", namespaces=["a"]), "OtherInputs excludes namespaces"),
+        (
+            policy(appliesTo="OtherInputs", selector={"matchLabels": {"a": "b"}}),
+            "OtherInputs excludes namespaces",
+        ),
+        ({"stallCosts": {"gpu": 0.5}}, "string"),
+        ({"stallCosts": {"gpu": "2M"}}, "is out of range: use 0 to 1M"),
+        ({"caps": {"weight": "0"}}, "is out of range: use 1m to 1000"),
     ],
 )
-def test_an_invalid_policy_is_refused(spec, message):
-    with pytest.raises(ValidationError, match=message):
+def test_an_invalid_policy_is_refused(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as error:
         PolicySpec.model_validate(spec)
+    assert message in str(error.value)
+
+
+def test_a_guarantee_without_a_limit_is_valid() -> None:
+    PolicySpec.model_validate(policy(guaranteed={"workers": 2, "resources": {"cpu": 4}}))
+    PolicySpec.model_validate(policy(appliesTo="OtherInputs", selector={}))
 
 
 def test_modules_allow_themselves_and_what_is_below_them():
@@ -95,7 +113,7 @@ def test_modules_allow_themselves_and_what_is_below_them():
 
 
 def test_a_budget_selects_namespaces_by_label():
-    by_label = budget(namespaceSelector={"team": "vision"})
+    by_label = budget(namespaceSelector={"matchLabels": {"team": "vision"}})
     assert by_label.covers("a", {}, {"team": "vision", "else": "y"})
     assert not by_label.covers("a", {}, {"team": "speech"})
     assert by_label.covers("a", {}, None), "unknown labels may match"
@@ -105,9 +123,9 @@ def test_an_input_of_a_namespace_with_unknown_labels_counts_in_all_budgets_that_
     spec = PolicySpec.model_validate(
         {
             "budgets": [
-                {"name": "vision", "namespaceSelector": {"team": "vision"}},
+                {"name": "vision", "namespaceSelector": {"matchLabels": {"team": "vision"}}},
                 {"name": "all"},
-                {"name": "rest", "default": True},
+                {"name": "rest", "appliesTo": "OtherInputs"},
             ]
         }
     )
@@ -133,5 +151,5 @@ def test_other_resources_follow_cpu_and_memory_in_the_order_of_their_names():
     assert names == ("example.com/fpga", "nvidia.com/gpu")
     assert spec.budgets[0].budget(names).limits[3:] == (2, 8)
     assert spec.budgets[1].budget(names).limits[3:] == (UNLIMITED, UNLIMITED)
-    with pytest.raises(ValidationError, match=r"limits.resources\['a/b'\]: lower"):
+    with pytest.raises(ValidationError, match=r"limits.resources.a/b: lower"):
         budget(limits={"resources": {"a/b": 1}}, guaranteed={"resources": {"a/b": 2}})

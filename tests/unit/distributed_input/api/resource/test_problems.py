@@ -18,15 +18,24 @@ INVALID = [
     ("wrokers:", "5: spec.wrokers", "did you mean 'workers'?"),
     ("num_splits: 3", "5: spec.num_splits", "did you mean 'numSplits'?"),
     ("minReplicas: 2", "5: spec.minReplicas", "move it to spec.workers.autoscaling.minReplicas"),
-    ("source: {path: .}", "5: spec.source", "move it to spec.dataset.source"),
+    ("source: {path: .}", "5: spec.source", "move it to spec.dataset.entryPoint.source"),
     ("colour: red", "5: spec.colour", "the valid fields are dataset, processingMode"),
     ("- 1", "4: spec", "must be a mapping with the fields dataset, "),
     ("workers: {replicas: '2'}", "5: spec.workers.replicas", 'the text "2": remove the quotes'),
-    ("dataset: {entryPoint: 3}", "5: spec.dataset.entryPoint", "not 3: put it in quotes"),
-    ("workers: {env: 1}", "5: spec.workers.env", "must be a list of mappings, not 1"),
+    (
+        "dataset: {type: EntryPoint, entryPoint: {function: 3}}",
+        "5: spec.dataset.entryPoint.function",
+        "not 3: put it in quotes",
+    ),
+    (
+        "workers: {env: 1}",
+        "5: spec.workers.env",
+        "move it to spec.workers.template.spec.containers[0].env",
+    ),
+    ("dispatcher: {tolerations: 1}", "5: spec.dispatcher.tolerations", "a list of mappings, not 1"),
     ("suspend: 1", "5: spec.suspend", "must be true or false, not 1"),
     ("seed: -1", "5: spec.seed", "an integer of at least 0"),
-    ("order: strickt", "5: spec.order", "must be one of strict, any, not"),
+    ("determinism: strickt", "5: spec.determinism", "must be one of Strict, Warn, Relaxed, not"),
 ]
 
 

@@ -7,7 +7,7 @@ from distributed_input.api.resource.status import Status
 
 def test_a_new_object_has_no_conditions_and_no_measurements():
     status = Status.model_validate({})
-    assert (status.conditions, status.live, status.autoscaling) == ([], None, None)
+    assert (status.conditions, status.trainers, status.autoscaling) == ([], None, None)
 
 
 def test_a_status_with_fields_of_a_newer_operator_can_be_read():

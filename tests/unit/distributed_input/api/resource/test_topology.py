@@ -27,8 +27,7 @@ def spec(**fields: Any) -> InputSpec:
         ({"partitions": 8}, False, "spec.partitions: 5 trainers cannot divide 8 partitions. Use"),
         (BATCH, True, "spec.partitions: 5 trainers cannot divide 6 partitions. Use"),
         (BATCH, False, "None"),  # the trainer may pass another batch size
-        ({"partitions": 8, "order": "any"}, True, "None"),
-        ({"partitions": 8, "processingMode": "parallel_epochs"}, True, "None"),
+        ({"partitions": 8, "processingMode": "ParallelEpochs"}, True, "None"),
     ],
 )
 def test_five_trainers(fields: dict[str, Any], final: bool, text: str) -> None:
@@ -40,8 +39,7 @@ def test_five_trainers(fields: dict[str, Any], final: bool, text: str) -> None:
     [
         ({"partitions": 4}, "4 partitions for 1, 2 or 4 trainers"),
         (BATCH, "6 partitions for 1, 2, 3 or 6 trainers"),
-        ({"partitions": 4, "order": "any"}, "4 partitions for up to 4 trainers"),
-        ({"processingMode": "parallel_epochs"}, "any number of trainers, each with its own epochs"),
+        ({"processingMode": "ParallelEpochs"}, "any number of trainers, each with its own epochs"),
         (
             {},
             "1 trainer can read it. How many can share it depends on the dataset's batch size. To "
@@ -58,8 +56,7 @@ def test_possible_trainers(fields: dict[str, Any], text: str) -> None:
     [
         ({}, None),
         ({"partitions": 6}, [1, 2, 3, 6]),
-        ({"partitions": 3, "order": "any"}, [1, 2, 3]),
-        ({"partitions": 6, "processingMode": "parallel_epochs"}, None),
+        ({"partitions": 6, "processingMode": "ParallelEpochs"}, None),
         ({"batching": {"globalBatchSize": 64}}, [1, 2, 4, 8]),
     ],
 )

@@ -13,14 +13,17 @@ from distributed_input.runner.benchmark.comparison import Comparison, Measured
 from distributed_input.runner.commands import bench
 
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: NAME, namespace: team}
 spec:
-  dataset: {entryPoint: "code:dataset_fn", source: {path: .}, args: {folder: data}}
+  dataset:
+    type: EntryPoint
+    entryPoint: {function: "code:dataset_fn", args: {folder: data}, source: {type: Path, path: .}}
   workers: {replicas: 2}
   epochs: 3
   tfDataService: {}
+  encryption: None
 """
 FROM_TRAINER = INPUT.partition("spec:")[0]
 
@@ -111,7 +114,10 @@ def compared(monkeypatch: pytest.MonkeyPatch, fails_with: int, *flags: str) -> C
             raise TerminalError("no rows within 120 s")
         return Measured(number, 9000, 1.0, 1.0, {})
 
-    resource = {"metadata": {"name": "a"}, "spec": {"dataset": {"entryPoint": "a:b"}}}
+    resource = {
+        "metadata": {"name": "a"},
+        "spec": {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a:b"}}},
+    }
     monkeypatch.setattr(bench, "validate", lambda _: [])
     monkeypatch.setattr(bench, "_only", lambda _: resource)
     monkeypatch.setattr(bench, "busy_share", lambda _: 0.0)

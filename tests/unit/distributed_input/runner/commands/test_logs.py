@@ -99,7 +99,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_input_that_does_not_exist(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert logs.main(["digts", "-n", "team"]) == 2
     assert capsys.readouterr().err == (
-        "distributed-input logs: `kubectl get distributedinputs.v1alpha1.distributed-input.dev "
+        "distributed-input logs: `kubectl get distributedinputs.distributed-input.dev "
         "digts --namespace team --output json`: Error from server (NotFound): distributedinputs "
         '"digts" not found\n'
     )

@@ -15,7 +15,7 @@ from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.supervisor import RunResult
 
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 """

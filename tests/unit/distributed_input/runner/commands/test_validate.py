@@ -12,7 +12,7 @@ import pytest
 from distributed_input.runner.commands import validate
 
 INPUT = """\
-apiVersion: distributed-input.dev/v1alpha1
+apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 spec:
@@ -115,7 +115,7 @@ def test_the_number_of_trainers_is_positive(
     assert "is not a whole number of 1 or more" in capsys.readouterr().err
 
 
-BETA = """\
+NESTED = """\
 apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
@@ -131,18 +131,18 @@ spec:
 """
 
 
-def test_problems_of_v1beta1_name_its_fields(
+def test_a_problem_has_the_line_of_a_nested_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "beta.yaml"
-    file.write_text(BETA.replace("FOLDER", "missing"))
+    file = tmp_path / "input.yaml"
+    file.write_text(NESTED.replace("FOLDER", "missing"))
     assert validate.main([str(file), "--trainers", "3"]) == 2
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ")[:2] for line in lines] == [
         [f"{file}:12", "spec.dataset.entryPoint.source.path"],
         [f"{file}:5", "spec.partitions"],
     ]
-    file.write_text(BETA.replace("FOLDER", "."))
+    file.write_text(NESTED.replace("FOLDER", "."))
     assert validate.main([str(file), "--trainers", "4"]) == 2  # The folder has no such module.
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"{file}:9: spec.dataset.entryPoint.function: ")

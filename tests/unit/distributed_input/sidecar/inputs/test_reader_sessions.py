@@ -148,13 +148,10 @@ def test_counts_continue_over_sessions(system: System, job: JobInput) -> None:
     first.close()
 
 
-@pytest.mark.parametrize("order", ["strict", "any"])
 @pytest.mark.parametrize("replicas", [1, 2, 4])
-def test_a_position_within_a_step_loses_and_repeats_no_row(
-    system: System, order: str, replicas: int
-) -> None:
-    """A strict position has no rows of its own, so other replicas cannot restore it."""
-    system.add_sidecar(order=order)
+def test_a_position_within_a_step_loses_and_repeats_no_row(system: System, replicas: int) -> None:
+    """Other replicas cannot restore it."""
+    system.add_sidecar()
     first = system.connect(replicas=4)
     rows = [row for batch in itertools.islice(first.units(first.begin()), 7) for row in ids(batch)]
     position = first.position()
@@ -162,7 +159,7 @@ def test_a_position_within_a_step_loses_and_repeats_no_row(
     first.close()
     second = system.connect(replicas=replicas)
     second.restore(position)
-    if order == "strict" and replicas != 4:
+    if replicas != 4:
         with pytest.raises(PositionError, match="1 with 4 replicas, now: 1 with"):
             read(second)
     else:

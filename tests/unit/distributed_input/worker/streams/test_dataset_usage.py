@@ -19,7 +19,7 @@ def request_of(**fields: object) -> worker_pb2.StreamRequest:
 @pytest.mark.parametrize(
     "job",
     [
-        *({"name": "b"}, {"epochs": 3}, {"strict": True}, {"remainder": 1}, {"order": 1}),
+        *({"name": "b"}, {"epochs": 3}, {"strict": True}, {"remainder": 1}),
         *({"split_bytes": 3}, {"split_bytes_at_most": True}, {"shard_policy": "FILE"}),
     ],
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
-from pydantic.alias_generators import to_camel
 
 from distributed_input.api.resource.base import Section, cel, immutable
 from distributed_input.api.resource.scalars import (
@@ -18,54 +18,47 @@ from distributed_input.api.resource.scalars import (
     problem,
 )
 
-_ADD_ENTRY_POINT = "add `entryPoint: package.module:function`"
+
+class ConfigMapCode(Section):
+    """A ConfigMap with the code."""
+
+    name: ConfigMapName = Field(
+        description="Name of a ConfigMap in the same namespace. Each of its keys is a Python file. "
+        "Required."
+    )
 
 
-def check_arguments(args: dict[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of an entry point, which must be JSON with Python's names."""
-    for key, value in args.items():
-        if not key.isidentifier():
-            raise problem(
-                f"{key!r} is not a valid argument name: use letters, digits and '_', not "
-                "starting with a digit",
-                key,
-            )
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError):
-            raise problem(
-                "is not JSON: use text, finite numbers, true, false, null, lists and mappings",
-                key,
-            ) from None
-    return args
-
-
-class SourceSpec(Section):
-    """The location of the entry point's code: path, configMap or image."""
+class CodeLocation(Section):
+    """The location of the entry point's code."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
             (
-                "[has(self.path), has(self.configMap), has(self.image)].filter(x, x).size() <= 1",
-                "path, configMap and image exclude each other: keep one of them",
-            )
+                "(self.type == 'ConfigMap') == has(self.configMap)",
+                "type ConfigMap needs configMap, and other types exclude it: correct type, or add "
+                "or remove configMap",
+            ),
+            (
+                "(self.type == 'Path') == has(self.path)",
+                "type Path needs path, and other types exclude it: correct type, or add or remove "
+                "path",
+            ),
         )
     )
 
+    type: Literal["Image", "ConfigMap", "Path"] = Field(
+        description="Kind of the location. Image: the worker's image. ConfigMap: `configMap`. "
+        "Path: `path`. Required."
+    )
+    config_map: ConfigMapCode | None = Field(
+        default=None, description="ConfigMap with the code. Required for type ConfigMap."
+    )
     path: Path | None = Field(
         default=None,
-        description="Folder of the code on this machine, relative to the YAML file. Used by "
-        "`distributed-input run`. In a cluster, the worker's image must contain the code.",
+        description="Folder of the code on this machine, relative to the YAML file. Required for "
+        "type Path. Used by `distributed-input run`. In a cluster, the worker's image must contain "
+        "the code.",
         examples=["."],
-    )
-    config_map: ConfigMapName | None = Field(
-        default=None,
-        description="Name of a ConfigMap in the same namespace. Each of its keys is a Python file.",
-    )
-    image: Literal[True] | None = Field(
-        default=None,
-        description="The worker's image contains the code. Default: true, if path and configMap "
-        "are not set.",
     )
 
     @field_validator("path")
@@ -76,11 +69,45 @@ class SourceSpec(Section):
         return os.path.normpath(os.path.join(folder, path)) if folder and path else path
 
     @model_validator(mode="after")
-    def _check_at_most_one(self) -> SourceSpec:
-        given = sorted(to_camel(name) for name, value in self if value is not None)
-        if len(given) > 1:
-            raise problem(f"{' and '.join(given)} exclude each other: keep one of them")
+    def _check_member(self) -> CodeLocation:
+        members = {"ConfigMap": ("configMap", self.config_map), "Path": ("path", self.path)}
+        _check_union(self.type, members)
         return self
+
+
+class EntryPointDataset(Section):
+    """A dataset function that workers import."""
+
+    function: EntryPoint = Field(
+        description="Dataset function as package.module:function. Workers import it and call it "
+        "with an input context and `args`. Required."
+    )
+    args: Anything = Field(
+        default={},
+        description="Keyword arguments of the function; any JSON values. Default: none.",
+    )
+    source: CodeLocation | None = Field(
+        default=None, description="Location of the code. Default: the worker's image."
+    )
+
+    @field_validator("args")
+    @classmethod
+    def _check_args(cls, args: dict[str, Any]) -> dict[str, Any]:
+        for key, value in args.items():
+            if not key.isidentifier():
+                raise problem(
+                    f"{key!r} is not a valid argument name: use letters, digits and '_', not "
+                    "starting with a digit",
+                    key,
+                )
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError):
+                raise problem(
+                    "is not JSON: use text, finite numbers, true, false, null, lists and mappings",
+                    key,
+                ) from None
+        return args
 
 
 class DatasetSpec(Section):
@@ -89,68 +116,37 @@ class DatasetSpec(Section):
     model_config = ConfigDict(
         json_schema_extra=cel(
             (
-                "!has(self.entryPoint) || !has(self.fromTrainer) || !self.fromTrainer",
-                "fromTrainer: true excludes entryPoint: remove one of them",
-            ),
-            (
-                "has(self.entryPoint) || !has(self.fromTrainer) || self.fromTrainer",
-                f"fromTrainer: false needs an entry point: {_ADD_ENTRY_POINT}",
-            ),
-            (
-                "has(self.entryPoint) || !has(self.source) || !(has(self.source.path) || "
-                "has(self.source.configMap) || has(self.source.image))",
-                f"source needs an entry point: {_ADD_ENTRY_POINT}, or remove source if the trainer "
-                "sends the dataset",
-            ),
-            (
-                "has(self.entryPoint) || !has(self.args)",
-                f"args needs an entry point: {_ADD_ENTRY_POINT}, or remove args if the trainer "
-                "sends the dataset",
-            ),
+                "(self.type == 'EntryPoint') == has(self.entryPoint)",
+                "type EntryPoint needs entryPoint, and type Trainer excludes it: correct type, or "
+                "add or remove entryPoint",
+            )
         )
     )
 
-    entry_point: EntryPoint | None = Field(
+    type: Literal["EntryPoint", "Trainer"] = Field(
+        description="Origin of the dataset. EntryPoint: workers call `entryPoint`. Trainer: the "
+        "trainer sends it with `distribute(strategy, dataset_fn)`. Required."
+    )
+    entry_point: EntryPointDataset | None = Field(
         default=None,
-        description="Dataset function as package.module:function. Workers import it and call it "
-        "with an input context and `args`. Default: none; the trainer sends the dataset.",
-    )
-    args: Anything = Field(
-        default={},
-        description="Keyword arguments of the entry point; any JSON values. Default: none.",
-    )
-    source: SourceSpec = Field(
-        default=SourceSpec(),
-        description="Location of the entry point's code. Default: the worker's image.",
-    )
-    from_trainer: bool | None = Field(
-        default=None,
-        description="The trainer sends the dataset with `distribute(strategy, dataset_fn)`. "
-        "Default: true without an entry point, otherwise false.",
+        description="Dataset function that workers import. Required for type EntryPoint.",
     )
 
     @property
-    def traced(self) -> bool:
-        """Whether the trainer sends the dataset, explicitly or by default."""
-        return self.entry_point is None
+    def path(self) -> str | None:
+        """The folder of the code on this machine, if it is there."""
+        source = self.entry_point and self.entry_point.source
+        return source.path if source else None
 
-    _check_args = field_validator("args")(check_arguments)
+    @property
+    def config_map(self) -> str | None:
+        """The name of the ConfigMap with the code, if it is there."""
+        source = self.entry_point and self.entry_point.source
+        return source.config_map.name if source and source.config_map else None
 
     @model_validator(mode="after")
-    def _check_entry_point_or_trainer(self) -> DatasetSpec:
-        if self.entry_point is not None:
-            if self.from_trainer:
-                raise problem("true excludes entryPoint: remove one of them", "fromTrainer")
-            return self
-        if self.from_trainer is False:
-            raise problem(f"false needs an entry point: {_ADD_ENTRY_POINT}", "fromTrainer")
-        for name, given in (("args", self.args), ("source", self.source != SourceSpec())):
-            if given:
-                raise problem(
-                    f"needs an entry point: {_ADD_ENTRY_POINT}, or remove {name} if the trainer "
-                    "sends the dataset",
-                    name,
-                )
+    def _check_member(self) -> DatasetSpec:
+        _check_union(self.type, {"EntryPoint": ("entryPoint", self.entry_point)})
         return self
 
 
@@ -165,9 +161,23 @@ class BatchingSpec(Section):
         "from its context, that the call passes, or that the dataset batches with.",
         examples=[256],
     )
-    remainder: Literal["keep", "drop", "pad"] = Field(
-        default="keep",
-        description="Handling of rows that do not fill an epoch's last batch. keep: a smaller "
-        "batch. drop: no batch. pad: a batch padded with zeros. drop and pad give static shapes. "
-        "Default: keep.",
+    remainder: Literal["Keep", "Drop", "Pad"] = Field(
+        default="Keep",
+        description="Handling of rows that do not fill an epoch's last batch. Keep: a smaller "
+        "batch. Drop: no batch. Pad: a batch padded with zeros. Drop and Pad give static shapes. "
+        "Default: Keep.",
     )
+
+
+def _check_union(chosen: str, members: Mapping[str, tuple[str, object]]) -> None:
+    """Check that exactly the member of the chosen type is set.
+
+    Args:
+        chosen: the discriminator's value.
+        members: field and value of each type that has one.
+    """
+    for kind, (field, value) in members.items():
+        if kind == chosen and value is None:
+            raise problem(f"is missing: type {chosen} needs it", field)
+        if kind != chosen and value is not None:
+            raise problem(f"is only for type {kind}: remove it, or set type to {kind}", field)

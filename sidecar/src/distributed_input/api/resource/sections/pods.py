@@ -1,14 +1,14 @@
-"""Settings of pods that several sections share: resources and accelerators."""
+"""Settings of pods that several sections share: resources, variables and volumes."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema
 
-from distributed_input.api.resource.base import Section, cel
-from distributed_input.api.resource.scalars import Quantity, Topology, problem
+from distributed_input.api.resource.base import Section
+from distributed_input.api.resource.scalars import Quantity, problem
 
 _OBJECTS = WithJsonSchema(
     {
@@ -52,11 +52,6 @@ def _check_volume(volume: dict[str, Any]) -> dict[str, Any]:
 Volumes = Annotated[list[Annotated[dict[str, Any], AfterValidator(_check_volume)]], _OBJECTS]
 """Volumes of a pod. The API server refuses a pod with `persistentVolumeClaim: digits`."""
 
-Placement = Literal["anywhere", "near-trainers", "dedicated"]
-AcceleratorType = Literal["nvidia", "gke-nvidia", "gke-tpu"]
-
-_TPU_EXAMPLES = {"product": "tpu-v5-lite-podslice", "topology": "2x2"}
-
 
 class ResourceRequirements(Section):
     """CPU, memory and other resources of a container."""
@@ -71,52 +66,3 @@ class ResourceRequirements(Section):
         description="Maximum resources that the container can use.",
         examples=[{"memory": "8Gi"}],
     )
-
-
-class AcceleratorSpec(Section):
-    """Accelerators of each worker, for example to decode images on GPUs."""
-
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (
-                "self.type != 'gke-tpu' || (has(self.product) && has(self.topology))",
-                "type gke-tpu needs product and topology: add both, for example `product: "
-                "tpu-v5-lite-podslice` and `topology: 2x2`",
-            ),
-            (
-                "self.type == 'gke-tpu' || !has(self.topology)",
-                "topology is only for type gke-tpu: remove it",
-            ),
-        )
-    )
-
-    type: AcceleratorType = Field(
-        description="Kind of accelerator, and who labels its nodes. nvidia: GPUs, labelled by "
-        "NVIDIA's operator. gke-nvidia and gke-tpu: GPUs and TPUs, labelled by GKE. Required."
-    )
-    product: Annotated[str, Field(min_length=1, max_length=63)] | None = Field(
-        default=None,
-        description="Value of the nodes' label nvidia.com/gpu.product, "
-        "cloud.google.com/gke-accelerator or cloud.google.com/gke-tpu-accelerator. Required for "
-        "gke-tpu. Default: any GPU.",
-        examples=["NVIDIA-L4"],
-    )
-    count: int = Field(
-        default=1, ge=1, le=256, description="Number of accelerators per worker. Default: 1."
-    )
-    topology: Topology | None = Field(
-        default=None,
-        description="Topology of the TPU slice. Required for gke-tpu; not allowed otherwise.",
-    )
-
-    @model_validator(mode="after")
-    def _check_topology(self) -> AcceleratorSpec:
-        if self.type != "gke-tpu" and self.topology:
-            raise problem("is only for type gke-tpu: remove it", "topology")
-        if self.type == "gke-tpu":
-            for name, example in _TPU_EXAMPLES.items():
-                if getattr(self, name) is None:
-                    raise problem(
-                        f"is missing: type gke-tpu needs it, for example {example!r}", name
-                    )
-        return self

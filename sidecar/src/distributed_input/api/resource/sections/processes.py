@@ -1,4 +1,4 @@
-"""The sections `dispatcher` and `sidecar`."""
+"""The sections `dispatcher`, `sidecar`, `trainers` and `tfDataService`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from distributed_input.api import names
 from distributed_input.api.resource.base import Section, cel
 from distributed_input.api.resource.scalars import (
     MIB,
+    Anything,
     Buffer,
     Image,
     ObjectName,
+    PriorityClassName,
+    Weight,
     problem,
     quantity,
     quantity_bytes,
@@ -42,6 +45,10 @@ class DispatcherSpec(Section):
         "always has port 7070. Default: 7070 in a cluster; a free port with "
         "`distributed-input run`.",
         examples=[7070],
+    )
+    image: Image | None = Field(
+        default=None,
+        description="Image of the dispatcher. Default: the operator's image for sidecars.",
     )
     resources: ResourceRequirements = Field(
         default=ResourceRequirements(),
@@ -107,16 +114,15 @@ class SidecarSpec(Section):
         description="Seconds without data before the trainer gets an error. Iterating again "
         "resumes. Default: 600.",
     )
-    transfer: Literal["auto", "grpc"] = Field(
-        default="auto",
-        description="How rows come from the workers. auto: over a direct TCP connection to each "
-        "worker, on the port after that of gRPC, and over gRPC where it cannot be reached. grpc: "
-        "over gRPC only. Default: auto.",
+    transfer: Literal["Auto", "GRPC"] = Field(
+        default="Auto",
+        description="How rows come from the workers. Auto: over a direct TCP connection to each "
+        "worker, on the port after that of gRPC, and over gRPC where it cannot be reached. GRPC: "
+        "over gRPC only. Default: Auto.",
     )
     image: Image | None = Field(
         default=None,
-        description="Image of the sidecars and the dispatcher. Default: the operator's image for "
-        "sidecars.",
+        description="Image of the sidecars. Default: the operator's image for sidecars.",
     )
     resources: ResourceRequirements = Field(
         default=ResourceRequirements(),
@@ -137,3 +143,79 @@ class SidecarSpec(Section):
                 "memory",
             )
         return self
+
+
+class TrainersSpec(Section):
+    """The cost of trainers that wait for rows. Used if an InputPolicy has budgets."""
+
+    accelerator: Annotated[str, Field(min_length=1, max_length=63)] | None = Field(
+        default=None,
+        description="Name of the trainers' accelerator in the InputPolicy's stallCosts. "
+        "Default: cost 1.",
+        examples=["nvidia-h100"],
+    )
+    accelerators_per_trainer: int = Field(
+        default=1,
+        ge=1,
+        le=4096,
+        description="Number of accelerators per trainer. Default: 1.",
+        examples=[8],
+    )
+    weight: Weight = Field(
+        default="1",
+        description="Factor that multiplies the cost of these trainers, from 1m to 1000: 500m is a "
+        "half. Default: 1.",
+    )
+    priority_class: PriorityClassName | None = Field(
+        default=None,
+        description="Name of a class in priorityClasses of the InputPolicy. Default: none. If the "
+        "InputPolicy has classes, an input without one has priority 0.",
+        examples=["release"],
+    )
+    priority: int = Field(
+        default=0,
+        ge=-1000,
+        le=1000,
+        description="Inputs with a higher priority get all workers that they need before other "
+        "inputs get more than their minimum. It does not count if the InputPolicy has "
+        "priorityClasses. Default: 0.",
+    )
+
+
+class TfDataServiceSpec(Section):
+    """TensorFlow's own tf.data service in the pods of the input.
+
+    `tfDataService: {}` enables it with all defaults. The service keeps its own limits: a lost
+    worker loses elements, and its iterators cannot be checkpointed. It does not check a token, so
+    only the input's NetworkPolicy restricts access to it.
+    """
+
+    port: int = Field(
+        default=7080,
+        ge=1024,
+        le=65535,
+        description="Port that the tf.data service's dispatcher listens on. Default: 7080.",
+    )
+    static_sharding: bool = Field(
+        default=False,
+        description="Give the tf.data service's dispatcher a fixed list of workers. Required for "
+        "ShardingPolicy FILE, DATA, FILE_OR_DATA and HINT, but not for OFF and DYNAMIC. The "
+        "dispatcher starts when all workers.replicas are running, and restarts when a worker is "
+        "replaced. Excludes workers.autoscaling. Default: false.",
+    )
+    journal: Anything = Field(
+        default={},
+        description="Volume of the dispatcher's journal, as in a pod's spec. Default: an emptyDir, "
+        "which survives a restart of the container but not of the pod.",
+        examples=[{"persistentVolumeClaim": {"claimName": "journal"}}],
+    )
+    cross_trainer_cache: Buffer = Field(
+        default="256Mi",
+        description="Memory of each cross-trainer cache in a worker, from 1Mi to 1Ti. "
+        "Default: 256Mi.",
+    )
+    resources: ResourceRequirements = Field(
+        default=ResourceRequirements(),
+        description="CPU and memory of each container of the tf.data service. Default: requests "
+        "of 250m CPU and 512Mi memory, no limits.",
+    )

@@ -1,20 +1,17 @@
-"""The section `workers`: their number, resources and placement."""
+"""The section `workers`: their number, pod template and placement."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from distributed_input.api.resource.base import Section, cel
-from distributed_input.api.resource.scalars import Anything, Buffer, Image, ObjectName, problem
-from distributed_input.api.resource.sections.pods import (
-    AcceleratorSpec,
-    Objects,
-    Placement,
-    ResourceRequirements,
-    Variables,
-    Volumes,
+from distributed_input.api.resource.scalars import DOMAIN_PATH, Buffer, problem
+from distributed_input.api.resource.sections.template import (
+    TemplateContainer,
+    TemplatePodSpec,
+    WorkerTemplate,
 )
 
 
@@ -87,6 +84,31 @@ class LocalWorkerSpec(Section):
     )
 
 
+class AcceleratorSpec(Section):
+    """Accelerators of each worker, which a device plugin offers as an extended resource."""
+
+    resource_name: Annotated[str, Field(pattern=DOMAIN_PATH, max_length=253)] = Field(
+        description="Extended resource of a node. Workers tolerate a taint of the same name. "
+        "Required.",
+        examples=["nvidia.com/gpu"],
+    )
+    count: int = Field(
+        default=1, ge=1, le=256, description="Number of accelerators per worker. Default: 1."
+    )
+    node_selector: dict[str, str] = Field(
+        default={},
+        description="Labels of nodes with the accelerator, such as its product. Default: any node.",
+        examples=[{"nvidia.com/gpu.product": "NVIDIA-L4"}],
+    )
+
+
+_TWO_NUMBERS = (
+    "replicas and autoscaling exclude each other, because autoscaling sets the number of workers: "
+    "remove replicas and use autoscaling.minReplicas and autoscaling.maxReplicas, or remove "
+    "autoscaling"
+)
+
+
 class WorkersSpec(Section):
     """The processes that run the input pipeline."""
 
@@ -104,27 +126,23 @@ class WorkersSpec(Section):
                 "remove one of them",
             ),
             (
-                "!has(self.autoscaling) || !has(oldSelf.autoscaling) || "
-                "self.replicas == oldSelf.replicas",
-                "replicas cannot change while autoscaling sets the number of workers: change "
-                "autoscaling.minReplicas or autoscaling.maxReplicas, or remove autoscaling",
+                "!has(self.autoscaling) || !has(self.replicas)",
+                _TWO_NUMBERS,
             ),
         )
     )
 
-    replicas: int = Field(
-        default=1,
-        ge=0,
-        le=1000,
+    replicas: Annotated[int, Field(ge=0, le=1000)] | None = Field(
+        default=None,
         description="Number of worker pods. 0 pauses the input, unless `local` is set. "
-        "`kubectl scale` and a HorizontalPodAutoscaler change it. Ignored if `autoscaling` is "
-        "set. Default: 1.",
+        "`kubectl scale` changes it, and so does a HorizontalPodAutoscaler, which needs a value to "
+        "start from. Excludes `autoscaling`. Default: 1 without `autoscaling`.",
         examples=[2],
     )
     autoscaling: AutoscalingSpec | None = Field(
         default=None,
-        description="Bounds of autoscaling. Default: no autoscaling; `replicas` is the number of "
-        "workers.",
+        description="Bounds of autoscaling, which sets the number of worker pods. Excludes "
+        "`replicas`. Default: no autoscaling.",
     )
     local: LocalWorkerSpec | None = Field(
         default=None,
@@ -140,83 +158,56 @@ class WorkersSpec(Section):
         "CPU request in a cluster; the number of cores with `distributed-input run`.",
         examples=[4],
     )
-    image: Image | None = Field(
-        default=None,
-        description="Image with TensorFlow, distributed-input and the dataset's code. Default: "
-        "the operator's image for workers.",
-    )
-    resources: ResourceRequirements = Field(
-        default=ResourceRequirements(),
-        description="CPU and memory of a worker. Default: requests of 250m CPU and 512Mi memory, "
-        "no limits.",
-    )
     accelerator: AcceleratorSpec | None = Field(
         default=None,
-        description="Accelerators of each worker, for a dataset that computes on them. "
-        "Default: none.",
+        description="Accelerators of each worker, for a dataset that computes on them. For dynamic "
+        "resource allocation, use resourceClaims in `template`. Default: none.",
     )
-    placement: Placement = Field(
-        default="anywhere",
-        description="Nodes that workers run on. anywhere: all nodes. near-trainers: preferably the "
-        "trainers' nodes. dedicated: only nodes without trainers of this namespace. "
-        "Default: anywhere.",
+    placement: Literal["Anywhere", "NearTrainers", "Dedicated"] = Field(
+        default="Anywhere",
+        description="Nodes that workers run on. Anywhere: all nodes. NearTrainers: preferably the "
+        "trainers' nodes. Dedicated: only nodes without trainers of this namespace. "
+        "Default: Anywhere.",
     )
     spot: bool = Field(
         default=False,
         description="Prefer spot nodes and tolerate their taints. A lost worker loses no rows. "
         "Default: false.",
     )
-    priority_class_name: ObjectName | None = Field(
-        default=None,
-        description="PriorityClass of worker pods. The cluster autoscaler adds no node for pods "
-        "with a priority below -10. Default: the cluster's default.",
-    )
-    service_account_name: ObjectName | None = Field(
-        default=None,
-        description="ServiceAccount of worker pods, for access to storage by workload identity. "
-        "Default: a ServiceAccount without permissions.",
-    )
-    node_selector: dict[str, str] = Field(
-        default={}, description="Node selector of worker pods, as in a pod's spec. Default: none."
-    )
-    tolerations: Objects = Field(
-        default=[], description="Tolerations of worker pods, as in a pod's spec. Default: none."
-    )
-    env: Variables = Field(
-        default=[],
-        description="Environment variables of the worker's container, as in a container. Use "
-        "valueFrom for secrets. Default: none.",
-    )
-    volumes: Volumes = Field(
-        default=[],
-        description="Volumes of worker pods, as in a pod's spec: for example claims, secrets and "
-        "CSI volumes. Default: none.",
-    )
-    volume_mounts: Objects = Field(
-        default=[],
-        description="Volume mounts of the worker's container, as in a container. Default: none.",
-    )
     state_directory: Annotated[str, Field(pattern=r"^/.+$", max_length=512)] | None = Field(
         default=None,
         description="Folder in which workers save the state of splits, so that a restored job "
         "does not compute their rows again. Mount a volume there that all workers share, with "
-        "`volumes` and `volumeMounts`. `distributed-input run` has a folder of its own. Default: "
-        "none.",
+        "`template`. `distributed-input run` has a folder of its own. Default: none.",
         examples=["/states"],
     )
-    termination_grace_period_seconds: int = Field(
-        default=60,
-        ge=5,
-        le=3600,
-        description="Seconds that a stopping worker may use to finish its splits. Then other "
-        "workers continue them. Default: 60.",
+    template: WorkerTemplate = Field(
+        default=WorkerTemplate(),
+        description="Pod template that is merged over the workers' pod template. Mappings merge by "
+        "key. Lists merge as in the API server, such as containers by name. Default: none.",
+        examples=[{"spec": {"containers": [{"name": "worker", "image": "registry/digits:1"}]}}],
     )
-    pod_template: Anything = Field(
-        default={},
-        description="Pod template that is merged over the workers' pod template, for settings "
-        "without a field here. Mappings merge by key. Lists merge as in the API server, such as "
-        "containers by name and volume mounts by path. Other lists are replaced. Default: none.",
-    )
+
+    @property
+    def fixed_replicas(self) -> int:
+        """The number of worker pods if there is no autoscaling."""
+        return 1 if self.replicas is None else self.replicas
+
+    @property
+    def pod(self) -> TemplatePodSpec:
+        """The fields of worker pods."""
+        return self.template.spec
+
+    @property
+    def container(self) -> TemplateContainer:
+        """The fields of the container that runs the pipeline."""
+        return self.template.worker
+
+    @model_validator(mode="after")
+    def _check_number(self) -> WorkersSpec:
+        if self.replicas is not None and self.autoscaling is not None:
+            raise problem(_TWO_NUMBERS)
+        return self
 
     @model_validator(mode="after")
     def _check_local(self) -> WorkersSpec:

@@ -7,60 +7,65 @@ import pytest
 from distributed_input.api.resource.parse import parse
 from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
 
+ENTRY = "dataset: {type: EntryPoint, entryPoint: {%s}}"
+FUNCTION = "5: spec.dataset.entryPoint.function"
+PLACE = "5: spec.dataset.entryPoint.source"
 INVALID = [
+    ("dataset: {}", "5: spec.dataset.type", "is missing: set it to one of EntryPoint, Trainer"),
+    ("dataset: {type: EntryPoint}", "5: spec.dataset.entryPoint", "type EntryPoint needs it"),
     (
-        "dataset: {entryPoint: digits}",
+        "dataset: {type: Trainer, entryPoint: {function: 'a:b'}}",
         "5: spec.dataset.entryPoint",
-        "for example 'digits:dataset_fn'",
+        "is only for type EntryPoint: remove it, or set type to EntryPoint",
     ),
-    ("dataset: {entryPoint: a.b.fn}", "5: spec.dataset.entryPoint", "did you mean a.b:fn?"),
-    ("dataset: {entryPoint: 'a:'}", "5: spec.dataset.entryPoint", "has no function after ':'"),
-    ("dataset: {entryPoint: 'a/b.py:f'}", "5: spec.dataset.entryPoint", "is a file"),
-    ("dataset: {entryPoint: 'a.py:f'}", "5: spec.dataset.entryPoint", "is a file"),
-    ("dataset: {entryPoint: 'a:b:c'}", "5: spec.dataset.entryPoint", "package.module:function"),
-    ("dataset: {entryPoint: 'a-b:c'}", "5: spec.dataset.entryPoint", "package.module:function"),
-    ("dataset: {entryPoint: 'a.class:c'}", "5: spec.dataset.entryPoint", "package.module:function"),
-    ("dataset: {entryPoint: 'a:c\n\n  '}", "5: spec.dataset.entryPoint", "package.module:function"),
-    ("dataset: {entryPoint: 3}", "5: spec.dataset.entryPoint", "not 3: put it in quotes"),
+    (ENTRY % "function: digits", FUNCTION, "for example 'digits:dataset_fn'"),
+    (ENTRY % "function: a.b.fn", FUNCTION, "did you mean a.b:fn?"),
+    (ENTRY % "function: 'a:'", FUNCTION, "has no function after ':'"),
+    (ENTRY % "function: 'a/b.py:f'", FUNCTION, "is a file"),
+    (ENTRY % "function: 'a.py:f'", FUNCTION, "is a file"),
+    (ENTRY % "function: 'a:b:c'", FUNCTION, "package.module:function"),
+    (ENTRY % "function: 'a-b:c'", FUNCTION, "package.module:function"),
+    (ENTRY % "function: 'a.class:c'", FUNCTION, "package.module:function"),
+    (ENTRY % "function: 'a:c\n\n  '", FUNCTION, "package.module:function"),
+    (ENTRY % "function: 3", FUNCTION, "not 3: put it in quotes"),
+    (ENTRY % "function: 'a:b', source: {type: Path}", f"{PLACE}.path", "type Path needs it"),
     (
-        "dataset: {entryPoint: 'a:b', fromTrainer: true}",
-        "5: spec.dataset.fromTrainer",
-        "true excludes entryPoint: remove one of them",
-    ),
-    ("dataset: {fromTrainer: false}", "5: spec.dataset.fromTrainer", "add `entryPoint: "),
-    ("dataset: {fromTrainer: 1}", "5: spec.dataset.fromTrainer", "true or false, not 1"),
-    ("dataset: {args: {a: 1}}", "5: spec.dataset.args", "add `entryPoint: "),
-    ("dataset: {source: {path: .}}", "5: spec.dataset.source", "add `entryPoint: "),
-    (
-        "dataset: {entryPoint: 'a:b', source: {path: x, configMap: y}}",
-        "5: spec.dataset.source",
-        "configMap and path exclude each other: keep one of them",
+        ENTRY % "function: 'a:b', source: {type: Path, path: x, configMap: {name: y}}",
+        f"{PLACE}.configMap",
+        "is only for type ConfigMap: remove it, or set type to ConfigMap",
     ),
     (
-        "dataset: {entryPoint: 'a:b', source: {image: false}}",
-        "5: spec.dataset.source.image",
-        "must be true, not false",
-    ),
-    (
-        "dataset: {entryPoint: 'a:b', source: {path: ''}}",
-        "5: spec.dataset.source.path",
+        ENTRY % "function: 'a:b', source: {type: Path, path: ''}",
+        f"{PLACE}.path",
         "must be non-empty text",
     ),
     (
-        "dataset: {entryPoint: 'a:b', source: {configMap: A_B}}",
-        "5: spec.dataset.source.configMap",
+        ENTRY % "function: 'a:b', source: {type: ConfigMap, configMap: {name: A_B}}",
+        f"{PLACE}.configMap.name",
         "for example 'digits-code'",
     ),
     (
-        "dataset:\n  entryPoint: a:b\n  args:\n    x: 1\n    y-z: 1",
-        "9: spec.dataset.args.y-z",
+        "dataset:\n  type: EntryPoint\n  entryPoint:\n    function: a:b\n    args:\n      y-z: 1",
+        "10: spec.dataset.entryPoint.args.y-z",
         "is not a valid argument name",
     ),
-    ("dataset: {entryPoint: 'a:b', args: {x: .nan}}", "5: spec.dataset.args.x", "finite numbers"),
-    ("dataset: {entryPoint: 'a:b', args: {x: [!!binary AA==]}}", "5: spec.dataset.args.x", "JSON"),
-    ("dataset: {entryPoint: 'a:b', args: [1]}", "5: spec.dataset.args", "mapping of names"),
     (
-        "dataset: {entryPoint: 'a:b', args: {x: {1: 2}}}",
+        ENTRY % "function: 'a:b', args: {x: .nan}",
+        "5: spec.dataset.entryPoint.args.x",
+        "finite numbers",
+    ),
+    (
+        ENTRY % "function: 'a:b', args: {x: [!!binary AA==]}",
+        "5: spec.dataset.entryPoint.args.x",
+        "JSON",
+    ),
+    (
+        ENTRY % "function: 'a:b', args: [1]",
+        "5: spec.dataset.entryPoint.args",
+        "mapping of names",
+    ),
+    (
+        ENTRY % "function: 'a:b', args: {x: {1: 2}}",
         "5",
         "the key 1 is not text: put it in quotes",
     ),
@@ -69,7 +74,7 @@ INVALID = [
         "5: spec.batching.globalBatchSize",
         "for example 256, not 0",
     ),
-    ("batching: {remainder: cut}", "5: spec.batching.remainder", "one of keep, drop, pad, not"),
+    ("batching: {remainder: cut}", "5: spec.batching.remainder", "one of Keep, Drop, Pad, not"),
 ]
 
 
@@ -78,7 +83,11 @@ def test_an_invalid_section_gets_a_message_with_line_field_and_remedy(spec, plac
     check_spec_problem(spec, place, message)
 
 
-def test_an_entry_point_from_the_image_is_valid_without_a_dataset_from_the_trainer():
-    text = "dataset: {entryPoint: 'a:b', fromTrainer: false, source: {image: true}}"
-    assert not parse(manifest(text)).spec.dataset.traced
-    assert parse(manifest()).spec.dataset.traced
+def test_the_code_is_in_one_place():
+    text = ENTRY % "function: 'a:b', source: {type: %s}"
+    image = parse(manifest(text % "Image")).spec.dataset
+    assert (image.path, image.config_map) == (None, None)
+    of_map = parse(manifest(text % "ConfigMap, configMap: {name: code}")).spec.dataset
+    assert (of_map.path, of_map.config_map) == (None, "code")
+    trainer = parse(manifest()).spec.dataset
+    assert (trainer.type, trainer.path, trainer.config_map) == ("Trainer", None, None)

@@ -9,25 +9,20 @@ from tests.unit.distributed_input.api.resource.manifests import check_spec_probl
 
 INVALID = [
     (
-        "workers: {accelerator: {type: nvidia, topology: 2x2}}",
-        "5: spec.workers.accelerator.topology",
-        "is only for type gke-tpu: remove it",
+        "workers: {accelerator: {resourceName: gpu}}",
+        "5: spec.workers.accelerator.resourceName",
+        "for example 'nvidia.com/gpu'",
     ),
+    ("workers: {accelerator: {}}", "5: spec.workers.accelerator.resourceName", "is missing"),
     (
-        "workers: {accelerator: {type: gke-tpu, topology: 2x2}}",
-        "5: spec.workers.accelerator.product",
-        "is missing: type gke-tpu needs it, for example 'tpu-v5-lite-podslice'",
-    ),
-    (
-        "workers: {accelerator: {type: gke-tpu, product: tpu-v5p-slice}}",
-        "5: spec.workers.accelerator.topology",
-        "is missing: type gke-tpu needs it, for example '2x2'",
-    ),
-    ("workers: {accelerator: {}}", "5: spec.workers.accelerator.type", "one of nvidia, gke-nvidia"),
-    (
-        "workers: {resources: {requests: {cpu: four}}}",
-        "5: spec.workers.resources.requests.cpu",
+        "dispatcher: {resources: {requests: {cpu: four}}}",
+        "5: spec.dispatcher.resources.requests.cpu",
         "'four' is not a quantity: use a number such as 2, 500m or 8Gi",
+    ),
+    (
+        "workers: {template: {spec: {containers: [{name: a, resources: {limits: {cpu: x}}}]}}}",
+        "5: spec.workers.template.spec.containers[0].resources.limits.cpu",
+        "'x' is not a quantity",
     ),
 ]
 
@@ -38,6 +33,6 @@ def test_an_invalid_section_gets_a_message_with_line_field_and_remedy(spec, plac
 
 
 def test_a_quantity_may_be_written_as_an_integer():
-    text = "workers: {resources: {requests: {cpu: 4, memory: 1.5Gi}}}"
-    requests = parse(manifest(text)).spec.workers.resources.requests
+    text = "dispatcher: {resources: {requests: {cpu: 4, memory: 1.5Gi}}}"
+    requests = parse(manifest(text)).spec.dispatcher.resources.requests
     assert requests == {"cpu": "4", "memory": "1.5Gi"}

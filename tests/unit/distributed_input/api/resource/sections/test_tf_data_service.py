@@ -33,7 +33,7 @@ def test_an_invalid_section_gets_a_message_with_line_field_and_remedy(spec, plac
 
 
 def test_an_empty_mapping_enables_the_service_with_defaults():
-    service = parse(manifest("tfDataService: {}")).spec.tf_data_service
+    service = parse(manifest("encryption: None\ntfDataService: {}")).spec.tf_data_service
     assert service is not None
     assert (service.port, service.static_sharding) == (7080, False)
     assert parse(manifest()).spec.tf_data_service is None

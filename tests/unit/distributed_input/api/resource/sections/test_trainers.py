@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from distributed_input.api.resource.sections.trainers import TrainersSpec
+from distributed_input.api.resource.sections.processes import TrainersSpec
 
 
 def test_by_default_trainers_have_cost_and_weight_1():
     trainers = TrainersSpec()
     assert trainers.accelerator is None
-    assert (trainers.accelerators_per_trainer, trainers.weight, trainers.priority) == (1, 1.0, 0)
+    assert (trainers.accelerators_per_trainer, trainers.weight, trainers.priority) == (1, "1", 0)
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,9 @@ def test_by_default_trainers_have_cost_and_weight_1():
     [
         {"accelerator": ""},
         {"acceleratorsPerTrainer": 0},
-        {"weight": 0},
+        {"weight": "0"},
         {"weight": 1001},
+        {"weight": 0.5},
         {"priority": -1001},
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from distributed_input.api.resource.parse import parse
 from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
 
+WORKER = "workers:\n  template:\n    spec:\n      containers:\n      - name: worker\n    "
 INVALID = [
     ("workers:\n  replicas: two", "6: spec.workers.replicas", "an integer from 0 to 1000"),
     ("workers: {replicas: '2'}", "5: spec.workers.replicas", 'the text "2": remove the quotes'),
@@ -19,23 +20,23 @@ INVALID = [
     ),
     ("workers: {replicas: -1}", "5: spec.workers.replicas", "from 0 to 1000"),
     (
-        "workers:\n  env:\n  - {name: A, value: '1'}\n  - {name: B, value: 3}",
-        "8: spec.workers.env[1].value",
+        f"{WORKER}    env:\n        - {{name: A, value: '1'}}\n        - {{name: B, value: 3}}",
+        "12: spec.workers.template.spec.containers[0].env[1].value",
         "3 is not a text: add quotes",
     ),
     (
-        "workers: {env: [{name: A, value: true}]}",
-        "5: spec.workers.env[0].value",
+        f"{WORKER}    env: [{{name: A, value: true}}]",
+        "10: spec.workers.template.spec.containers[0].env[0].value",
         "true is not a text",
     ),
     (
-        "workers:\n  volumes:\n  - {name: data, persistentVolumeClaim: digits}",
-        "7: spec.workers.volumes[0].persistentVolumeClaim",
+        "workers:\n  template:\n    spec:\n      volumes: [{persistentVolumeClaim: digits}]",
+        "8: spec.workers.template.spec.volumes[0].persistentVolumeClaim",
         '"digits" is not a mapping: write {claimName: digits}',
     ),
     (
-        "workers: {volumes: [{name: data, emptyDir: true}]}",
-        "5: spec.workers.volumes[0].emptyDir",
+        "workers: {template: {spec: {volumes: [{name: data, emptyDir: true}]}}}",
+        "5: spec.workers.template.spec.volumes[0].emptyDir",
         "true is not a mapping: write its fields, or {} for the defaults",
     ),
     ("workers: 3", "5: spec.workers", "fields replicas, autoscaling, local, "),
@@ -56,7 +57,7 @@ INVALID = [
         "0 needs workers beside the trainers: add local, or use autoscaling.idleTTLSeconds",
     ),
     (
-        "workers:\n  accelerator: {type: nvidia}\n  local: {cpus: 2, memory: 1Gi}",
+        "workers:\n  accelerator: {resourceName: nvidia.com/gpu}\n  local: {cpus: 2, memory: 1Gi}",
         "7: spec.workers.local",
         "excludes accelerator, because the trainer uses the accelerators of its pod",
     ),
@@ -71,11 +72,19 @@ def test_an_invalid_section_gets_a_message_with_line_field_and_remedy(spec, plac
     check_spec_problem(spec, place, message)
 
 
-def test_equal_bounds_of_autoscaling_and_zero_replicas_are_valid():
-    text = "workers: {replicas: 0, autoscaling: {minReplicas: 3, maxReplicas: 3}}"
-    workers = parse(manifest(text)).spec.workers
+def test_either_replicas_or_autoscaling_sets_the_number():
+    both = "workers: {replicas: 2, autoscaling: {maxReplicas: 3}}"
+    check_spec_problem(both, "5: spec.workers", "replicas and autoscaling exclude each other")
+    workers = parse(
+        manifest("workers: {autoscaling: {minReplicas: 3, maxReplicas: 3}}")
+    ).spec.workers
     assert workers.autoscaling is not None
-    assert (workers.replicas, workers.autoscaling.min_replicas) == (0, 3)
+    assert (workers.replicas, workers.autoscaling.min_replicas) == (None, 3)
+    numbers = [
+        parse(manifest(text)).spec.workers.fixed_replicas
+        for text in ("workers: {}", "workers: {replicas: 0}")
+    ]
+    assert numbers == [1, 0]
 
 
 def test_no_worker_pod_is_needed_beside_local_workers():
@@ -83,3 +92,39 @@ def test_no_worker_pod_is_needed_beside_local_workers():
     workers = parse(manifest(f"workers: {{{text}}}")).spec.workers
     assert workers.local is not None
     assert (workers.local.cpus, workers.local.memory) == (8, "4Gi")
+
+
+def test_a_template_has_typed_and_further_fields():
+    text = """\
+        workers:
+          template:
+            metadata: {labels: {a: b}}
+            spec:
+              priorityClassName: low
+              hostAliases: [{ip: 10.1.1.1}]
+              containers:
+              - name: worker
+                image: digits:1
+                tty: true
+                resources: {requests: {cpu: 2}, claims: [{name: gpu}]}
+              - {name: proxy, image: proxy:1}
+        """
+    workers = parse(manifest(text)).spec.workers
+    assert (workers.container.image, workers.pod.priority_class_name) == ("digits:1", "low")
+    assert workers.container.resources.requests == {"cpu": "2"}
+    assert workers.template.further_fields == {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {
+            "hostAliases": [{"ip": "10.1.1.1"}],
+            "containers": [
+                {"name": "worker", "tty": True, "resources": {"claims": [{"name": "gpu"}]}},
+                {"name": "proxy", "image": "proxy:1"},
+            ],
+        },
+    }
+
+
+def test_without_a_template_the_container_has_no_fields():
+    workers = parse(manifest()).spec.workers
+    assert (workers.container.image, workers.container.env) == (None, [])
+    assert workers.template.further_fields == {"metadata": {}, "spec": {"containers": []}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distributed_input.api.resource.templates.list_keys import LIST_KEYS
+from distributed_input.api.resource.merge import LIST_KEYS
 from distributed_input_operator.kube.kinds import INPUT, WATCHED
 from distributed_input_operator.objects.shared import CREATED_ONCE
 from testing.operator.cluster import Cluster

@@ -20,7 +20,7 @@ KINDS = {
 }
 VERSIONS = ("v1alpha1", "v1beta1")
 ACCEPTED = {"control": ["control", "all"], "all": ["all"]}
-NONE = {"encryption": "none"}
+NONE = {"encryption": "None"}
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +101,8 @@ def test_inputs_that_exist_can_change_and_be_deleted(served: Cluster, minimum: s
 
 def test_no_change_weakens_an_input(served: Cluster, minimum: str) -> None:
     """The definition refuses it, so the policy checks only new inputs."""
-    create(served, {"encryption": "all"}, name="strong")
-    for change in ({"encryption": "none"}, {"encryption": None}):
+    create(served, {"encryption": "All"}, name="strong")
+    for change in ({"encryption": "None"}, {"encryption": None}):
         with pytest.raises(RequestRejected, match="encryption is immutable"):
             served.patch("DistributedInput", "strong", {"spec": change})
     with pytest.raises(RequestRejected, match="encryption is immutable"):

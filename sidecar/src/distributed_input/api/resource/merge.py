@@ -1,4 +1,4 @@
-"""The lists of objects that Kubernetes merges by keys of their elements.
+"""Merging of pod templates, and the lists that Kubernetes merges by keys of their elements.
 
 The API server publishes these keys as `x-kubernetes-list-map-keys`. All other lists are atomic: an
 owner sets the whole list.
@@ -60,3 +60,35 @@ def by_key(items: Any, field: str, parent: str = "") -> Keyed | None:
         found[(*values, count[values])] = one
         count[values] += 1
     return found
+
+
+def merge(base: Any, override: Any, field: str = "", parent: str = "") -> Any:
+    """Return `base` with `override` merged over it. Both are JSON and do not change.
+
+    Mappings merge by key, and null removes a key. Lists merge by the same keys as in the API
+    server: containers by name, volume mounts by path. A port replaces another one of the same
+    name, because the API server refuses both. Other values of `override` replace those of `base`.
+
+    Args:
+        base: the generated value.
+        override: the user's value.
+        field: name of the field that has the value, or the list with the value.
+        parent: name of the field that has the object with `field`.
+    """
+    if isinstance(base, dict) and isinstance(override, dict):
+        result = {**base, **override}
+        for key in base.keys() & override.keys():
+            result[key] = merge(base[key], override[key], key, field)
+        return {
+            key: value for key, value in result.items() if value is not None or key not in override
+        }
+    ours, theirs = by_key(base, field, parent), by_key(override, field, parent)
+    if ours is not None and theirs is not None:
+        taken = {one.get("name") for one in theirs.values()} - {None} if field == "ports" else ()
+        merged = [
+            merge(one, theirs.get(key, {}), field)
+            for key, one in ours.items()
+            if key in theirs or one.get("name") not in taken
+        ]
+        return merged + [one for key, one in theirs.items() if key not in ours]
+    return override

@@ -6,8 +6,8 @@ import copy
 
 from hypothesis import given
 
-from distributed_input.api.resource.templates.merge import merge
-from tests.unit.distributed_input.api.resource.templates.json_values import (
+from distributed_input.api.resource.merge import merge
+from tests.unit.distributed_input.api.resource.json_values import (
     json_objects,
     keyed_objects,
 )

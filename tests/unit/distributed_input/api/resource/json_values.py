@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from distributed_input.api.resource.templates.list_keys import LIST_KEYS
+from distributed_input.api.resource.merge import LIST_KEYS
 
 keys = st.sampled_from("abc")
 json_values = st.recursive(

@@ -47,13 +47,18 @@ def nested(levels: int, lists: bool = False) -> Json:
 
 
 def args(value: Json) -> Json:
-    return {"dataset": {"entryPoint": "digits:dataset_fn", "args": value}}
+    return {
+        "dataset": {
+            "type": "EntryPoint",
+            "entryPoint": {"function": "digits:dataset_fn", "args": value},
+        }
+    }
 
 
 def deep(name: str, spec: Json | None = None) -> Json:
     """Return an input. Default: one that is nested too deeply."""
     return {
-        "apiVersion": "distributed-input.dev/v1alpha1",
+        "apiVersion": "distributed-input.dev/v1beta1",
         "kind": "DistributedInput",
         "metadata": {"name": name},
         "spec": args(nested(LEVELS + 8)) if spec is None else spec,
@@ -76,7 +81,7 @@ def fields(value: Json) -> dict[str, Json]:
         "dataset.args": args(value),
         "workers.podTemplate": {"workers": {"podTemplate": value}},
         **{f"workers.{name}": {"workers": {name: [value]}} for name in lists},
-        "tfDataService.journal": {"tfDataService": {"journal": value}, "encryption": "none"},
+        "tfDataService.journal": {"tfDataService": {"journal": value}, "encryption": "None"},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distributed_input.api.resource.templates.list_keys import by_key
+from distributed_input.api.resource.merge import by_key
 
 
 def test_elements_have_the_keys_of_their_list():

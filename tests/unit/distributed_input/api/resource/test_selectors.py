@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from distributed_input.api.resource.v1beta1.selectors import LabelSelector
+from distributed_input.api.resource.selectors import LabelSelector
 
 
 def selector(*requirements: dict[str, Any], **labels: str) -> LabelSelector:

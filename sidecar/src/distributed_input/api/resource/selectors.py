@@ -1,4 +1,4 @@
-"""Label selectors of v1beta1, as in Kubernetes."""
+"""Label selectors, as in Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,142 @@
+"""The pod template of workers, as in Kubernetes: fields with a type here, and any other field."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from distributed_input.api import names
+from distributed_input.api.resource.base import Section, list_map
+from distributed_input.api.resource.scalars import Anything, Image, ObjectName, problem
+from distributed_input.api.resource.sections.pods import (
+    Objects,
+    ResourceRequirements,
+    Variables,
+    Volumes,
+)
+
+_OPEN = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+"""Further fields are those of Kubernetes, and the API server checks them with the pod."""
+
+
+class ContainerResources(ResourceRequirements):
+    """CPU, memory, devices and other resources of a container."""
+
+    model_config = _OPEN
+
+    claims: Objects = Field(
+        default=[],
+        description="Claims of devices, by their names in the pod's resourceClaims. Default: none.",
+        examples=[[{"name": "gpu"}]],
+    )
+
+
+class TemplateContainer(Section):
+    """A container. `worker` is the one that runs the pipeline; others run beside it."""
+
+    model_config = _OPEN
+
+    name: Annotated[str, Field(min_length=1, max_length=63)] = Field(
+        description="Name of the container. worker: the one that runs the pipeline. Required.",
+        examples=["worker"],
+    )
+    image: Image | None = Field(
+        default=None,
+        description="Image with TensorFlow, distributed-input and the dataset's code. Default: "
+        "the operator's image for workers.",
+    )
+    resources: ContainerResources = Field(
+        default=ContainerResources(),
+        description="CPU and memory. Default: requests of 250m CPU and 512Mi memory, no limits.",
+    )
+    env: Variables = Field(
+        default=[], description="Environment variables. Use valueFrom for secrets. Default: none."
+    )
+    volume_mounts: Objects = Field(default=[], description="Volume mounts. Default: none.")
+
+
+class TemplatePodSpec(Section):
+    """The spec of worker pods, as in a pod template."""
+
+    model_config = _OPEN
+
+    containers: list[TemplateContainer] = Field(
+        default=[],
+        description="Containers, which merge by name with those of the operator. Default: none.",
+        json_schema_extra=list_map("name"),
+    )
+    volumes: Volumes = Field(
+        default=[], description="Volumes, in addition to those of the operator. Default: none."
+    )
+    node_selector: dict[str, str] = Field(default={}, description="Node selector. Default: none.")
+    tolerations: Objects = Field(
+        default=[], description="Tolerations, in addition to those of the operator. Default: none."
+    )
+    service_account_name: ObjectName | None = Field(
+        default=None,
+        description="ServiceAccount, for access to storage by workload identity. Default: a "
+        "ServiceAccount without permissions.",
+    )
+    priority_class_name: ObjectName | None = Field(
+        default=None,
+        description="PriorityClass. The cluster autoscaler adds no node for pods with a priority "
+        "below -10. Default: the cluster's default.",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=60,
+        ge=5,
+        le=3600,
+        description="Seconds that a stopping worker may use to finish its splits. Then other "
+        "workers continue them. Default: 60.",
+    )
+
+    @model_validator(mode="after")
+    def _check_names(self) -> TemplatePodSpec:
+        names = [one.name for one in self.containers]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise problem(f"two have the name {name!r}: merge them", "containers")
+        return self
+
+
+class WorkerTemplate(Section):
+    """A pod template that is merged over the workers' pod template."""
+
+    metadata: Anything = Field(
+        default={}, description="Labels and annotations of worker pods. Default: none."
+    )
+    spec: TemplatePodSpec = Field(
+        default=TemplatePodSpec(), description="Spec of worker pods, as in a pod template."
+    )
+
+    @property
+    def worker(self) -> TemplateContainer:
+        """The container that runs the pipeline. Without one in the template, it has no fields."""
+        found = (one for one in self.spec.containers if one.name == names.WORKER)
+        return next(found, TemplateContainer(name=names.WORKER))
+
+    @property
+    def further_fields(self) -> dict[str, Any]:
+        """The template without the typed fields of the pod and of its container `worker`.
+
+        It is merged over the generated template, which has the typed fields.
+        """
+        containers = [
+            _further(one) if one.name == names.WORKER else _as_written(one)
+            for one in self.spec.containers
+        ]
+        pod = {**(self.spec.model_extra or {}), "containers": containers}
+        return {"metadata": self.metadata, "spec": pod}
+
+
+def _further(worker: TemplateContainer) -> dict[str, Any]:
+    resources = dict(worker.resources.model_extra or {})
+    if worker.resources.claims:
+        resources["claims"] = worker.resources.claims
+    further = {"name": worker.name, **(worker.model_extra or {})}
+    return {**further, "resources": resources} if resources else further
+
+
+def _as_written(one: TemplateContainer) -> dict[str, Any]:
+    return one.model_dump(by_alias=True, exclude_unset=True)

@@ -1,1 +1,0 @@
-"""The user's pod template, and the keys of the lists in it. Pure."""
