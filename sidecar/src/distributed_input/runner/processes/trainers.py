@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
+
 from distributed_input.runner import process_wrapper
 from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.plan import Plan, RunFiles, trainer_env
@@ -96,7 +98,8 @@ def _wrapper_command(
     removed = dict.fromkeys((folders.shared, folders.path))
     return [
         *(sys.executable, "-I", "-S", process_wrapper.__file__),
-        *("--lifeline", str(lifeline), "--run", folders.run, "--name", f"trainer-{index}"),
+        *("--packages", str(Path(psutil.__file__).parents[1]), "--lifeline", str(lifeline)),
+        *("--run", folders.run, "--name", f"trainer-{index}"),
         *("--pid-file", str(pid_file)),
         *(word for folder in removed for word in ("--remove", str(folder))),
         *(("--live",) if live else ()),
