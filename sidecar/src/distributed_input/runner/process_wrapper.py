@@ -22,9 +22,9 @@ from the folder that the runner has it from.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
+import dataclasses
 import json
 import os
 import select
@@ -106,10 +106,29 @@ def kill_run(run: str, except_names: str = "?") -> bool:
     return kill_until_gone(find)
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a wrapper needs to know."""
+
+    command: Sequence[str]
+    """The trainer's command."""
+    lifeline: int
+    """File descriptor of the pipe with commands."""
+    run: str
+    name: str
+    """Name of the trainer in its mark."""
+    packages: str
+    """Folder that has psutil."""
+    remove: Sequence[str] = ()
+    """Folders to remove if the runner dies."""
+    live: bool = False
+    """Reset the terminal's scroll region if the runner dies."""
+
+
 class _Wrapper:
     """The wrapper's state: the trainer's pid and the pipe that signals write to."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
         self.trainer: int | None = None
         self.wakeup, write_end = os.pipe()
@@ -164,11 +183,6 @@ class _Wrapper:
             os.setpgid(pid, pid)  # the child does the same, because either may run first
         except OSError:
             pass
-        if self.options.pid_file:
-            part = f"{self.options.pid_file}.part"
-            with open(part, "w", encoding="utf-8") as file:
-                json.dump({"pid": pid}, file)
-            os.replace(part, self.options.pid_file)
         if not _has_prctl():
             _fork_guard(pid)
 
@@ -293,36 +307,17 @@ def _end_as(status: int) -> int:
     return 128 - code
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def command(options: Options) -> list[str]:
+    """Return the command that starts a wrapper."""
+    return [sys.executable, "-I", "-S", __file__, json.dumps(dataclasses.asdict(options))]
+
+
+def main(options: Options) -> int:
     """Run one trainer command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="process_wrapper.py")
-    parser.add_argument(
-        "--lifeline", type=int, required=True, help="file descriptor of the command pipe"
-    )
-    parser.add_argument("--packages", required=True, help="folder that has psutil")
-    parser.add_argument("--run", required=True, help="name of the run")
-    parser.add_argument("--name", required=True, help="name of the trainer in its mark")
-    parser.add_argument("--pid-file", help="file to write the trainer's pid to, as JSON")
-    parser.add_argument(
-        "--remove",
-        action="append",
-        default=[],
-        help="folder to remove if the runner dies; repeatable",
-    )
-    parser.add_argument(
-        "--live", action="store_true", help="reset the terminal's scroll region if the runner dies"
-    )
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    # argparse would remove a "--" that belongs to the trainer.
-    separator = arguments.index("--") if "--" in arguments else len(arguments)
-    options = parser.parse_args(arguments[:separator])
-    options.command = arguments[separator + 1 :]
-    if not options.command:
-        parser.error("no command after --")
     sys.path.append(options.packages)
     os.set_inheritable(options.lifeline, False)
     return _end_as(_Wrapper(options).loop())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Options(**json.loads(sys.argv[1]))))

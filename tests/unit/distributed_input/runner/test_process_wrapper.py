@@ -55,10 +55,9 @@ def wrapped(*command: str, sent: bytes, **streams: int) -> subprocess.Popen[byte
     """Start a wrapper of `command` with `sent` in its pipe. `ended` closes the pipe."""
     read_end, write_end = os.pipe()
     packages = str(Path(psutil.__file__).parents[1])
-    arguments = ["--packages", packages, "--lifeline", str(read_end)]
-    arguments += ["--run", RUN, "--name", "trainer-0"]
+    options = process_wrapper.Options(command, read_end, RUN, "trainer-0", packages)
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", process_wrapper.__file__, *arguments, "--", *command],
+        process_wrapper.command(options),
         pass_fds=[read_end],
         start_new_session=True,
         **streams,  # type: ignore[call-overload]

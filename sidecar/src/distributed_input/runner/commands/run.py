@@ -31,7 +31,7 @@ from distributed_input.runner.command_line import (
 from distributed_input.runner.display import report
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.supervisor import RunResult, Supervisor, Timeouts
+from distributed_input.runner.supervisor import RunResult, Supervisor
 from distributed_input.runtime.args import EXIT_CONFIG
 
 _LOCAL = "local"
@@ -190,16 +190,16 @@ def _run(options: SimpleNamespace, programs: plan.Programs) -> int:
     # Otherwise gRPC's C++ code prints a line for each connection that ends.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with run_folders.create(options.dir, env, planned.buffer_bytes) as folders:
-        timeouts = Timeouts(start=options.start_timeout, grace=options.grace_seconds)
-        result = asyncio.run(_execute(planned, folders, env, timeouts))
+        limits = options.start_timeout, options.grace_seconds
+        result = asyncio.run(_execute(planned, folders, env, *limits))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the report is left
         return _finish(result, folders, options)
 
 
 async def _execute(
-    planned: plan.Plan, folders: RunFolders, env: Mapping[str, str], timeouts: Timeouts
+    planned: plan.Plan, folders: RunFolders, env: Mapping[str, str], *limits: float
 ) -> RunResult:
-    return await Supervisor(planned, folders, env, Terminal(2, env), timeouts).run()
+    return await Supervisor(planned, folders, env, Terminal(2, env), *limits).run()
 
 
 def _finish(result: RunResult, folders: RunFolders, options: SimpleNamespace) -> int:
@@ -239,7 +239,7 @@ def _keep_logs(result: RunResult, folders: RunFolders, wanted: Path | None) -> N
 
 def _dry_run(planned: plan.Plan) -> str:
     """Return the sidecars' configuration and all command lines."""
-    paths = plan.RunFiles(RunFolders("RUN", Path("/RUN"), Path("/SHARED")))
+    paths = RunFolders("RUN", Path("/RUN"), Path("/SHARED"))
     dispatchers = {one.name: f"DISPATCHER-{one.name}" for one in planned.inputs}
     lines = ["# configuration of the sidecars"]
     lines += json.dumps(plan.sidecar_config(planned), indent=2).splitlines()

@@ -14,7 +14,6 @@ from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.runner import folders
 from distributed_input.runner.commands import status as command
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample
-from distributed_input.runner.plan import RunFiles
 from distributed_input.runtime import ready, serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
@@ -147,13 +146,12 @@ def test_the_runs_of_this_machine_are_found(
     assert cli.main(["status"]) == 2
     assert f"below {tmp_path / 'distributed-input'}: start" in capsys.readouterr().err
     with folders.create(None, os.environ) as run:
-        files = RunFiles(run)
-        files.tokens().mkdir()
+        run.tokens.mkdir()
         assert cli.main(["status"]) == 2  # it has no dispatcher yet
         capsys.readouterr()
         for name in ("eval", "train"):
-            (files.tokens() / name).write_text("secret")
-            ready.write(str(files.ready(f"{name}-dispatcher")), address, None)
+            (run.tokens / name).write_text("secret")
+            ready.write(str(run.ready(f"{name}-dispatcher")), address, None)
         assert cli.main(["status", "-o", "json"]) == 0
         printed = [json.loads(line)["input"] for line in capsys.readouterr().out.splitlines()]
         assert printed == ["eval", "train"]
