@@ -21,11 +21,11 @@ class DescribedArgument(click.Argument):
 
     def __init__(self, names: list[str], help: str, **options: Any) -> None:  # noqa: A002 - click's
         super().__init__(names, **options)
-        self.help = help
+        self.description = help
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return its name and its description."""
-        return str(self.name).upper(), self.help
+        return str(self.name).upper(), self.description
 
 
 class Command(click.Command):

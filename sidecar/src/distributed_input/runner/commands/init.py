@@ -58,7 +58,7 @@ def init(dir: Path, name: str | None, workers: int | None, batch_size: int | Non
 
 
 def _count(text: str) -> int:
-    return int(COUNT.convert(text, None, None))
+    return int(COUNT(text))
 
 
 def _value(given: _Value | None, what: str, default: str, parse: Callable[[str], _Value]) -> _Value:

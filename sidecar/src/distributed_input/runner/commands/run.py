@@ -85,7 +85,7 @@ class _Run(Command):
 
 
 def _workers(text: str) -> int | str:
-    return _LOCAL if text == _LOCAL else int(COUNT.convert(text, None, None))
+    return _LOCAL if text == _LOCAL else int(COUNT(text))
 
 
 _FOLDER = click.Path(path_type=Path)

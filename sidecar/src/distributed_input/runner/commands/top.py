@@ -66,7 +66,7 @@ def _output(
 ) -> str:
     """Return what one interval prints. `samples`: the earlier and later sample of each input."""
     if output == "json":
-        values = [{**one.as_json(), **as_json(*pair, seconds)} for one, *pair in samples]
+        values = [{**one.as_json(), **as_json(then, now, seconds)} for one, then, now in samples]
         return "".join(f"{json.dumps(value)}\n" for value in values)
     texts = [
         f"{one.title}:\n" * (len(samples) > 1) + as_text(before, after, seconds)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -148,7 +148,7 @@ def test_the_logs_of_a_failed_run_are_kept_elsewhere_if_their_folder_fails(
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     wanted = tmp_path / "file"
     wanted.touch()
-    options = argparse.Namespace(keep_logs=wanted, report=None)
+    options = SimpleNamespace(keep_logs=wanted, report=None)
     assert command._finish(*ended(tmp_path / "run", 1), options) == 1
     text = capsys.readouterr().err
     kept = tmp_path / "distributed-input-logs-0123"
