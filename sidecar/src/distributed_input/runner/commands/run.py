@@ -71,7 +71,8 @@ class _Run(Command):
         super().parse_args(ctx, list(own))
         words = ctx.params["command"]
         if words and not separator and not words[0].startswith("-"):
-            ctx.fail(f"add `--` before the trainer command: `-- {shlex.join(words)}`")
+            _print(f"add `--` before the trainer command: `-- {shlex.join(words)}`")
+            ctx.exit(EXIT_CONFIG)
         ctx.ignore_unknown_options = False
         super().parse_args(ctx, list(own))
         if words and separator:
