@@ -19,7 +19,6 @@ from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.dashboard.sampler import Sampler
 from distributed_input.runner.dashboard.server import serving
 from distributed_input.runner.dispatchers import Selection
-from distributed_input.runner.display.stats import StatusSample, WorkerSample
 
 _EXAMPLES = """\
 examples:
@@ -67,7 +66,6 @@ def view(history: InputHistory) -> dict[str, Any]:
     return {
         "status": status.as_json(after),
         "rates": top.as_json(before, after, seconds),
-        "busy": _busy(before, after),
         "trainers": [explain.as_json(one) for one in history.diagnoses()],
     }
 
@@ -85,15 +83,3 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number in caught:
             signal.signal(number, former[number])
-
-
-def _busy(before: StatusSample, after: StatusSample) -> dict[str, float]:
-    """Return the share of its CPUs that each worker used, 0 to 1, by its id."""
-    then = {one.worker_id: one for one in before.workers}
-    found = {}
-    for one in after.workers:
-        earlier = then.get(one.worker_id, WorkerSample(one.worker_id, one.address))
-        permits = one.permit_seconds - earlier.permit_seconds
-        if permits > 0:
-            found[one.worker_id] = min(1.0, (one.busy - earlier.busy) / permits)
-    return found

@@ -43,10 +43,7 @@ def top(selection: Selection, output: str, seconds: float, count: int | None) ->
     """Show what trainers and workers did in the last seconds: rows per second, the share of time
     that trainers wait and that workers compute.
     """
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        dispatchers.opened(selection, os.environ) as found,
-    ):
+    with contextlib.suppress(KeyboardInterrupt), dispatchers.opened(selection, os.environ) as found:
         before = [one.client.status(selection.timeout) for one in found]
         began, shown = time.monotonic(), 0
         while count is None or shown < count:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distributed_input.runner import process_logs
-from distributed_input.runner.processes.children import Child, Children
+from distributed_input.runner.processes.children import Child, Children, peak_memory
 from distributed_input.runner.processes.restart_policy import (
     CrashHistory,
     RestartPolicy,
@@ -123,9 +123,8 @@ class SupervisedProcess:
 
     def sample_memory(self) -> None:
         """Update the peak memory."""
-        if self.child is not None:
-            self.child.sample_memory()
-            self.peak_bytes = max(self.peak_bytes, self.child.peak_bytes)
+        if self.child is not None and self.child.alive:
+            self.peak_bytes = max(self.peak_bytes, peak_memory(self.child.pid))
 
     def stop(self) -> Child | None:
         """Disable restarts; return the process if it is alive, so that the caller can end it."""

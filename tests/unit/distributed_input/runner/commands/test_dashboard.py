@@ -30,7 +30,8 @@ def test_the_share_of_the_cpus_that_a_worker_used() -> None:
     for at, (busy, permits) in enumerate((first, second)):
         worker = WorkerSample("w", "h:1", parallelism=2, busy=busy, permit_seconds=permits)
         history.add(StatusSample([], [worker, WorkerSample("new", "h:2")]), float(at))
-    assert dashboard.view(history)["busy"] == {"w": 0.75}
+    rates = dashboard.view(history)["rates"]["workers"]
+    assert [(one["id"], one["busy_share"]) for one in rates] == [("w", 0.75), ("new", None)]
 
 
 @pytest.mark.parametrize(

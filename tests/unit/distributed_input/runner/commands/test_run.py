@@ -89,7 +89,7 @@ def test_a_missing_trainer_command_is_reported(
 
 def test_an_unknown_flag_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "input.yaml", "--worker", "2"]) == 2
-    assert "Did you mean '--workers'?" in capsys.readouterr().err
+    assert "--workers" in capsys.readouterr().err.partition("Did you mean")[2]
 
 
 @pytest.fixture
