@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from distributed_input.api.errors import ConfigError, DistributedInputError
-from distributed_input.runtime.args import EXIT_CONFIG
+from distributed_input.runtime import args
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -21,11 +21,11 @@ class DescribedArgument(click.Argument):
 
     def __init__(self, names: list[str], help: str, **options: Any) -> None:  # noqa: A002 - click's
         super().__init__(names, **options)
-        self.description = help
+        self.help = help
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return its name and its description."""
-        return str(self.name).upper(), self.description
+        return str(self.name).upper(), str(self.help)
 
 
 class Command(click.Command):
@@ -45,24 +45,26 @@ class Command(click.Command):
             return super().invoke(ctx)
         except DistributedInputError as error:
             click.echo(f"{ctx.command_path}: {error}", err=True)
-            return EXIT_CONFIG if isinstance(error, ConfigError) else 1
+            return args.EXIT_CONFIG if isinstance(error, ConfigError) else 1
 
 
-class _Seconds(click.FloatRange):
-    name = "seconds"
+class _Parsed(click.ParamType):
+    """A value that a function parses, as for argparse."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        found = super().convert(value, param, ctx)
-        return found if math.isfinite(found) else self.fail(f"{value!r} is not finite", param, ctx)
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except argparse.ArgumentTypeError as error:
+            self.fail(str(error), param, ctx)
 
 
-class _Count(click.IntRange):
-    name = "n"
-
-
-SECONDS = _Seconds(min=0)
-POSITIVE_SECONDS = _Seconds(min=0, min_open=True)
-COUNT = _Count(min=1)
+SECONDS = _Parsed("seconds", args.seconds)
+POSITIVE_SECONDS = _Parsed("seconds", args.positive_seconds)
+COUNT = _Parsed("n", args.positive_count)
 
 
 def command(

@@ -72,7 +72,7 @@ def flags(function: Callable[..., int]) -> Callable[..., int]:
 
     for decorate in (
         click.option(
-            "--timeout", type=POSITIVE_SECONDS, default=5.0, help="Time limit for the response."
+            "--timeout", type=POSITIVE_SECONDS, default=5, help="Time limit for the response."
         ),
         click.option(
             "--token-file",

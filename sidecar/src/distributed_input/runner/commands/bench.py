@@ -81,13 +81,13 @@ class _Bench(Command):
 @click.option(
     "--seconds",
     type=POSITIVE_SECONDS,
-    default=5.0,
+    default=5,
     help="Time of each measurement, after a warm-up.",
 )
 @click.option(
     "--timeout",
     type=POSITIVE_SECONDS,
-    default=120.0,
+    default=120,
     help="Time limit for processes to start, and for the first rows; also the time after which no "
     "further number of workers is measured.",
 )

@@ -34,7 +34,7 @@ exit status: 0, 1 if a dispatcher does not respond, 2 if a flag is invalid or no
 @click.option(
     "--seconds",
     type=POSITIVE_SECONDS,
-    default=10.0,
+    default=10,
     help="Time to watch; processes report once a second.",
 )
 def explain(selection: Selection, output: str, seconds: float) -> int:

@@ -122,13 +122,13 @@ _FOLDER = click.Path(path_type=Path)
 @click.option(
     "--start-timeout",
     type=POSITIVE_SECONDS,
-    default=120.0,
+    default=120,
     help="Time limit for all processes to be ready.",
 )
 @click.option(
     "--grace-seconds",
     type=SECONDS,
-    default=30.0,
+    default=30,
     help="Time limit for the trainer to end after a signal.",
 )
 def run(**flags: Any) -> int:

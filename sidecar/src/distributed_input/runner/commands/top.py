@@ -35,7 +35,7 @@ exit status: 0, 1 if a dispatcher does not respond, 2 if a flag is invalid or no
 @click.option(
     "--seconds",
     type=POSITIVE_SECONDS,
-    default=2.0,
+    default=2,
     help="Time between two tables; processes report once a second.",
 )
 @click.option("--count", type=COUNT, help="Number of tables. Default: until Ctrl-C.")
