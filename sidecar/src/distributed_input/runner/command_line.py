@@ -48,7 +48,7 @@ class Command(click.Command):
             return args.EXIT_CONFIG if isinstance(error, ConfigError) else 1
 
 
-class _Parsed(click.ParamType):
+class _Parsed(click.ParamType):  # type: ignore[type-arg]
     """A value that a function parses, as for argparse."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
