@@ -175,7 +175,7 @@ e2e: $(SYNCED) $(DRAWING) ## Test on a real node: install, train, kill parts, up
 	$(NODE)
 	pytest tests/e2e -m 'not releases'
 
-e2e-releases: $(SYNCED) $(DRAWING) ## Upgrade from earlier releases and roll back on a real node (root)
+e2e-releases: $(SYNCED) $(DRAWING) ## Upgrade from the previous commit and roll back on a real node (root)
 	$(TOOLS)
 	$(NODE)
 	pytest tests/e2e -m releases

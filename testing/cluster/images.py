@@ -60,16 +60,11 @@ def image(target: str) -> Image:
     return _image(target, target, _ROOT)
 
 
-def earlier_image(target: str, release: str) -> Image:
-    """Return an image of an earlier release, like `image`.
-
-    Args:
-        target: one of TARGETS.
-        release: a key of `testing.releases.sources.COMMITS`.
-    """
+def previous_image(target: str) -> Image:
+    """Return an image of the previous commit, like `image`."""
     with tempfile.TemporaryDirectory() as folder:
-        extract(release, Path(folder))
-        return _image(f"{target}-{release}", target, Path(folder))
+        extract(Path(folder))
+        return _image(f"{target}-previous", target, Path(folder))
 
 
 def _image(repository: str, target: str, root: Path) -> Image:

@@ -229,9 +229,7 @@ class World:
             )
             dispatcher = Stub(open_channel(DISPATCHER), DESCRIPTOR)  # type: ignore[arg-type]
             service = WorkerService(splits, delivery.parallelism, 2048, delivery.share_bytes)
-            handler = service_handler(
-                _WORKER_SERVICE, service, dict.fromkeys(("Connect", "Stream"), (None, identity))
-            )
+            handler = service_handler(_WORKER_SERVICE, service, {"Connect": (None, identity)})
             server: Any = SimServer(network, part.process, place.address, [handler])
             pod = "" if place.number else delivery.pod
             membership = Membership(dispatcher, service.load, place.address, "2.16.0", pod)

@@ -1,1 +1,1 @@
-"""Earlier releases of this project: their code, and the pods that their operators create."""
+"""The previous commit of this project: its code, and the pods that its operator creates."""

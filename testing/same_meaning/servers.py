@@ -55,9 +55,7 @@ class WorkerThread:
         splits = SplitOpener(_fetcher(stub), self._folder, cpus=_PARALLELISM)
         service = WorkerService(splits, _PARALLELISM, _STREAMS, _SHARE_BYTES)
         descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-        handler = service_handler(
-            descriptor, service, dict.fromkeys(("Connect", "Stream"), (None, identity))
-        )
+        handler = service_handler(descriptor, service, {"Connect": (None, identity)})
         self._server = make_server([handler], "127.0.0.1:0", Credentials(), max_workers=64)
         self._server.start()
         address = self._server.address

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from distributed_input.api.errors import ProtocolError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
+from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
@@ -34,7 +35,7 @@ def _answers() -> Subject:
             pool.close()
 
     worker = dispatcher_pb2.WorkerInfo(
-        worker_id="w", address="127.0.0.1:7071", capacity=2, has_connect=True, buffer_bytes=1 << 20
+        worker_id="w", address="127.0.0.1:7071", capacity=2, buffer_bytes=1 << 20
     )
     fact = dispatcher_pb2.PartitionFact(epoch=1, partition=2, split_rows=[3, 4], rows_seen=7)
     answer = dispatcher_pb2.ConsumerHeartbeatResponse(
@@ -58,14 +59,15 @@ def _connects() -> Subject:
             request = worker_pb2.ConnectRequest.FromString(data)
             connection.handle(request)
             for one in request.open:
-                states.find(one.request, 2)
+                states.find(one.request)
         finally:
             connection.close()
 
     job = types_pb2.Job(name="train", num_splits=8, partitions=4, row_spec="{}")
     request = worker_pb2.StreamRequest(
-        job=job, epoch=1, split=3, start_row=100, protocol=PROTOCOL, resume_token=b"DIS1"
-    )
+        job=job, epoch=1, split=3, start_row=100, protocol=PROTOCOL, resume_token=b"DIS2",
+        digest_version=DIGEST_VERSION,
+    )  # fmt: skip
     opened = worker_pb2.OpenStream(stream=1, request=request, credit=1 << 20)
     credit = worker_pb2.StreamCredit(stream=1, credit=1 << 21)
     seeds = [

@@ -40,7 +40,7 @@ def _position() -> trainer_pb2.Position:
     position = trainer_pb2.Position(
         job="train", epoch=1, step=10, consumers=2, base_rows=[0] * 4, partitions=4, seed=7,
         global_batch_size=8, anchors=[trainer_pb2.Anchor(ordinal=1, rows=10)] * 4,
-        prefixes_v2=[trainer_pb2.Prefix(partition=1, split=1, rows=5, digest=9)],
+        prefixes=[trainer_pb2.Prefix(partition=1, split=1, rows=5, digest=9)],
     )  # fmt: skip
     identity.stamp(position, _JOB)
     return position

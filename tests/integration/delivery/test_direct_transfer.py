@@ -116,7 +116,7 @@ class System:
         self.splits = splits
         self.service = WorkerService(splits, parallelism=2, max_streams=8, share_bytes=1 << 20)
         descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-        encoded = dict.fromkeys(("Connect", "Stream"), (None, identity))
+        encoded = {"Connect": (None, identity)}
         handler = service_handler(descriptor, self.service, encoded)
         self.server = make_server([handler], "127.0.0.1:0", worker)
         self.transfers = TransferListener(self.server.address, worker.certificates)
@@ -128,13 +128,8 @@ class System:
         self.transfers.start()
         self.server.start()
         self.pool = WorkerPool(sidecar, may_transfer)
-        self.pool.update(
-            [
-                dispatcher_pb2.WorkerInfo(
-                    worker_id="w", address=self.server.address, has_connect=True
-                )
-            ]
-        )
+        info = dispatcher_pb2.WorkerInfo(worker_id="w", address=self.server.address)
+        self.pool.update([info])
         job = types_pb2.Job(
             name="train", dataset_id="d", num_splits=SPLITS, partitions=1, row_spec=ROW.to_json()
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
@@ -14,6 +15,7 @@ from distributed_input.api.config import DatasetConfig, DeliveryConfig, InputCon
 from distributed_input.api.errors import ConfigError, DatasetFnError, UnavailableError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.share import share_of
+from distributed_input.runtime import statuses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.delivery import slot_allocation, slot_pool
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
@@ -30,7 +32,6 @@ from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
 from distributed_input.sidecar.streams import split_stream, worker_pool
 from distributed_input.sidecar.streams.read_ahead import ReadAhead
-from distributed_input.sidecar.streams.split_calls import SplitCalls
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
@@ -226,6 +227,9 @@ class NoExchange:
     def check_run(self) -> None:
         """Do nothing."""
 
+    def check_others(self) -> None:
+        """Do nothing."""
+
 
 @pytest.fixture
 def reader(clock: VirtualTime, pool: WorkerPool) -> EpochReader:
@@ -318,28 +322,21 @@ def test_a_stream_without_a_worker(
     assert TIMEOUT <= clock.now - began < TIMEOUT + 1
 
 
-class BrokenCall:
-    """A call that breaks."""
+class BrokenLink:
+    """The link of a worker whose streams all break."""
 
-    def __next__(self) -> bytes:
-        raise TimedOut
-
-    def cancel(self) -> None:
-        """Do nothing: the call has ended."""
-
-
-class BrokenStub:
-    """A worker whose streams all break."""
-
-    def Stream(self, request: Any) -> BrokenCall:  # noqa: N802
-        return BrokenCall()
+    def open(self, request: Any, credit: int, receiver: Any) -> Any:
+        call: Any = SimpleNamespace(grant=lambda credit: None, close=lambda: None)
+        error = statuses.from_rpc_error(TimedOut(), "worker w")
+        threading.Thread(target=receiver.fail, args=(call, error, False), daemon=True).start()
+        return call
 
 
 def test_a_stream_whose_workers_all_fail(
     pool: WorkerPool, clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "later", delays(clock))
-    link: Any = SplitCalls(cast("Any", BrokenStub()), "w")
+    link: Any = BrokenLink()
     monkeypatch.setattr(pool, "acquire", lambda keys, key: ("w", link))
     began = clock.now
     shared = context(pool, timeout=TIMEOUT)

@@ -126,7 +126,7 @@ def _container(
         "name": name,
         "image": image,
         # The name of the module `tf_data_service` in images of release 0.1.0.
-        "command": ["python", "-m", "distributed_input.stock"],
+        "command": ["python", "-m", "distributed_input.tf_data_service"],
         "args": args,
         "ports": [{"name": names.TF_DATA_PORT_NAME, "containerPort": port}],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - private to the container

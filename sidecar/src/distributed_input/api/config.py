@@ -91,12 +91,12 @@ class DeliveryConfig:
     """One of TRANSFERS."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object. Sidecars of release 0.1.0 refuse null as `readAhead`."""
+        """Return the JSON object."""
         return {
-            **({} if self.read_ahead is None else {"readAhead": self.read_ahead}),
+            "readAhead": self.read_ahead,
             "timeoutSeconds": self.timeout_seconds,
             "bufferBytes": self.buffer_bytes,
-            **({} if self.transfer == "auto" else {"transfer": self.transfer}),
+            "transfer": self.transfer,
         }
 
 
@@ -120,7 +120,7 @@ class InputConfig:
     sidecar: DeliveryConfig = DeliveryConfig()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object. Its keys are camelCase; most absent values are null."""
+        """Return the JSON object. Its keys are camelCase; absent values are null."""
         return {
             "dataset": self.dataset.to_json(),
             "processingMode": self.processing_mode,

@@ -41,7 +41,6 @@ ALLOWED: dict[str, frozenset[str]] = {
     f"{_DISPATCHER}Status": frozenset({OPERATOR, VIEWER}),
     f"{_WORKER}Describe": frozenset({SIDECAR}),
     f"{_WORKER}Connect": frozenset({SIDECAR}),
-    f"{_WORKER}Stream": frozenset({SIDECAR}),
     DIRECT_TRANSFER: frozenset({SIDECAR}),
 }
 """Roles that may call a method. No role may call a method that is not here."""

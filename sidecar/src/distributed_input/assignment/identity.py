@@ -10,12 +10,12 @@ import hashlib
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.assignment.jobs import SPLITS_PER_PARTITION, input_of
+from distributed_input.assignment.jobs import input_of
 
 FORMAT = 1
-"""Version of saved positions. Version 0 had no dataset, definition and number of splits."""
+"""Version of saved positions."""
 ORDER_VERSION = 1
-"""Version of the seeds of random ops that order rows. In version 0, all splits shuffled alike."""
+"""Version of the seeds of random ops that order rows. 0: the dataset has no such ops."""
 
 
 def fingerprint(job: types_pb2.Job) -> int:
@@ -63,24 +63,24 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     Raises:
         PositionError: it does not. The message has both values and the remedy.
     """
-    if position.format > FORMAT:
+    if position.format != FORMAT:
         raise PositionError(
             f"the checkpoint has a position of format {position.format}, and this version of "
-            f"distributed-input supports formats up to {FORMAT}: upgrade it"
+            f"distributed-input reads format {FORMAT}: use the version that saved it"
         )
+    modes = {number: name.lower() for name, number in types_pb2.ProcessingMode.items()}
     fields = [
         ("name", input_of(position.job), input_of(job.name)),  # of any job of the input
         ("spec.partitions", position.partitions, job.partitions),
         ("spec.seed", position.seed, job.seed),
         ("spec.batching.globalBatchSize", position.global_batch_size, job.global_batch_size),
+        ("spec.numSplits", position.num_splits, job.num_splits),
+        (
+            "spec.processingMode",
+            modes.get(position.mode, f"unknown ({position.mode})"),
+            modes[job.mode],
+        ),
     ]
-    if position.format:
-        fields.append(("spec.numSplits", position.num_splits, job.num_splits))
-        _check_order(position, job)
-    if position.HasField("mode"):
-        known = {number: name.lower() for name, number in types_pb2.ProcessingMode.items()}
-        mode = known.get(position.mode, f"unknown ({position.mode})")
-        fields.append(("spec.processingMode", mode, known[job.mode]))
     for field, saved, now in fields:
         if saved != now:
             raise PositionError(
@@ -88,32 +88,8 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
                 "the order of rows depends on it. Restore the value, or start without the "
                 "checkpoint"
             )
-    _check_dataset(position, job)
-
-
-def check_old(position: trainer_pb2.Position, config: types_pb2.Job, job: types_pb2.Job) -> None:
-    """Check a saved position, which may have format 0 and no number of splits.
-
-    Args:
-        position: the position, of any format.
-        config: the job as the resource defines it.
-        job: the job, complete.
-
-    Raises:
-        PositionError: the job has another number of splits by default than before, or orders its
-            rows in another way.
-    """
     _check_order(position, job)
-    before = job.partitions if job.infinite else SPLITS_PER_PARTITION * job.partitions
-    # Release 0.1.0 also had fewer splits for a trainer's tf.data.Dataset of few files, and without
-    # files. They are the same now. Functions had this number.
-    is_same = job.num_splits == before or (job.num_splits < before and bool(job.shard_policy))
-    if not (position.format or config.num_splits or is_same):
-        raise PositionError(
-            f"the checkpoint was saved with spec.numSplits = {before} by default, the job now has "
-            f"{job.num_splits}: the order of rows depends on it. Set spec.numSplits to {before}, "
-            "or start without the checkpoint"
-        )
+    _check_dataset(position, job)
 
 
 def _check_order(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
@@ -121,8 +97,7 @@ def _check_order(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     if position.order_version != job.order_version:
         raise PositionError(
             f"the checkpoint was saved with version {position.order_version} of the order of rows, "
-            f"the job now has version {job.order_version} (0: without random operations, or of an "
-            f"earlier release, in which all splits shuffled alike). {_REMEDY}"
+            f"the job now has version {job.order_version} (0: without random operations). {_REMEDY}"
         )
 
 

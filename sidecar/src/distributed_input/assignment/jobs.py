@@ -141,9 +141,7 @@ def splits_of_draft(
         return least
     most = MOST_TRACED if facts.traced else MOST_SPLITS
     splits = max(least, min(most, _large(facts)) // partitions * partitions)
-    if facts.files and not facts.traced:  # positions of release 0.1.0 remain valid
-        return min(splits, facts.files)
-    return splits
+    return min(splits, facts.files) if facts.files else splits
 
 
 def _has_whole_partitions(facts: DatasetFacts) -> bool:

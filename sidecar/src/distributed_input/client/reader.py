@@ -167,7 +167,6 @@ class InputReader:
             if position is not None:
                 if self._accept_changed_dataset:
                     identity.accept_dataset(position, self.opened.job)
-                identity.check_old(position, self.welcome.config, self.opened.job)
                 identity.check(position, self.opened.job)
             self._restored = None
             self._epoch = epoch = epoch_after(last, position, self._used_generation)

@@ -14,7 +14,6 @@ trainer wrote, and not show what the sidecar writes to them later.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ from numpy.typing import NDArray
 
 from distributed_input.api.errors import ProtocolError
 from distributed_input.api.proto import trainer_pb2
-
-_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class SlotOwner(Protocol):
@@ -74,27 +71,19 @@ class Ring:
 
     Attributes:
         address: the address of the ring in this process.
-        writable: the process may write to the file. Otherwise each batch is a copy.
     """
 
     def __init__(self, path: Path, size: int) -> None:
+        fd = os.open(path, os.O_RDWR)
         try:
-            fd, self.writable = os.open(path, os.O_RDWR), True
-        except OSError as error:
-            if error.errno not in _READ_ONLY:
-                raise
-            # An older sidecar, which runs as another user.
-            fd, self.writable = os.open(path, os.O_RDONLY), False
-        protection = mmap.PROT_READ | (mmap.PROT_WRITE if self.writable else 0)
-        try:
-            self._map = mmap.mmap(fd, size, mmap.MAP_SHARED, protection)
+            self._map = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         finally:
             os.close(fd)
         self._memory = np.frombuffer(self._map, np.uint8)
         self.address: int = self._memory.__array_interface__["data"][0]
 
     def batch(self, unit: trainer_pb2.Unit, owner: SlotOwner) -> Batch:
-        """Return the unit as views of the ring, or as a copy if the ring is not writable.
+        """Return the unit as views of the ring.
 
         The views share one reference to `owner`, which must keep this ring alive.
 
@@ -113,8 +102,5 @@ class Ring:
             )
         size = max(0, end - unit.slot)
         whole = np.asarray(_Slot(owner, unit.slot, self.address + unit.slot, size))
-        if not self.writable:
-            whole = whole.copy()
-            whole.flags.writeable = False
         starts = [(offset - unit.slot, size) for offset, size in spans]
         return Batch(unit.rows, [whole[start : start + size] for start, size in starts])

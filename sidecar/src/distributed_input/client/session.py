@@ -148,12 +148,6 @@ class SidecarSession:
         self.check_open()
         welcome = self._answer(deadline).welcome
         check_protocol(welcome.protocol, "the sidecar")
-        if welcome.job != self.job:
-            # An older sidecar would serve the input's own job instead.
-            raise ConfigError(
-                f"the sidecar does not support jobs, so job {self.job!r} of input {welcome.input} "
-                "cannot be read: upgrade the sidecar's image"
-            )
         channel.map_ring(welcome.ring_file, welcome.ring_bytes)
         self.welcome, self._has_connected = welcome, True
         if self.job and (rank := launchers.local_rank(os.environ)):

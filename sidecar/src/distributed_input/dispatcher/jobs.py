@@ -56,7 +56,7 @@ class JobEntry:
 
     def is_of_run(self, beat: ConsumerHeartbeatRequest) -> bool:
         """Return whether the facts of a consumer belong to this run."""
-        return beat.run in ("", self.job.run)
+        return beat.run == self.job.run
 
     def is_read(self, now: float, other_than: str, hold: float) -> bool:
         """Return whether a trainer of another incarnation reads the job, or has just opened it."""

@@ -54,9 +54,7 @@ class DispatcherState:
         protocol.check_protocol(beat.protocol, f"worker {beat.worker_id} at {beat.address}")
         self.workers.beat(now, beat)
         return WorkerHeartbeatResponse(
-            dispatcher_id=self.dispatcher_id,
-            interval_seconds=self.limits.heartbeat,
-            separates_pods=True,
+            dispatcher_id=self.dispatcher_id, interval_seconds=self.limits.heartbeat
         )
 
     def consumer_beat(self, now: float, beat: ConsumerHeartbeatRequest) -> ConsumerAnswer:
@@ -164,6 +162,7 @@ class DispatcherState:
         entry.facts.forget(oldest)
         others = entry.facts.known(beat.epoch - 1, lambda p: p % beat.count != beat.index)
         response.facts.extend(others)
+        response.failed = entry.consumers.failure(beat)
         return conflicts
 
 

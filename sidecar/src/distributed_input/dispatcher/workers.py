@@ -112,7 +112,6 @@ def _info(beat: WorkerHeartbeatRequest) -> WorkerInfo:
         permit_seconds=beat.permit_seconds,
         stalled=beat.stalled[:MAX_STALLED],
         capacity=beat.capacity,
-        has_connect=beat.has_connect,
         buffer_bytes=beat.buffer_bytes,
         cpu_seconds=beat.cpu_seconds,
         failure=beat.failure if beat.HasField("failure") else None,

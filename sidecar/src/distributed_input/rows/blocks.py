@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows.elements import Column
-from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.rows.runs import Buffer, Bytes
 
 BLOCK_COST = 512
@@ -44,8 +43,6 @@ class RowBlock:
         prefix_digest: digest of all rows before `first_row`. Set on the first block of a stream.
         replayed: number of rows before the first block that were produced so far. A block with
             this field is a progress report and has no rows.
-        digest_version: version of the digests.
-        order_version: version of the worker's order of rows. Set on the first block of a stream.
         resume_token: saved state of the split; see `worker.states`. A block with this field has no
             rows.
     """
@@ -60,8 +57,6 @@ class RowBlock:
     busy_seconds: float = 0.0
     prefix_digest: int = 0
     replayed: int = 0
-    digest_version: int = DIGEST_VERSION
-    order_version: int = 0
     resume_token: bytes = field(default=b"", repr=False)
 
     @property
@@ -78,14 +73,6 @@ class RowBlock:
     def cost(self) -> int:
         """Memory that the block takes in a queue, in bytes, as a stream's credit counts it."""
         return self.nbytes + 8 * self.rows + BLOCK_COST if self.rows else 0
-
-    def check_order(self, version: int) -> None:
-        """Raise ValueError if the worker has an earlier version of the order of rows."""
-        if self.order_version < version:
-            raise ValueError(
-                f"it orders rows by version {self.order_version} and the job by version {version}: "
-                "use one release of distributed-input in all workers"
-            )
 
 
 def encode(block: RowBlock) -> bytes:
@@ -114,8 +101,6 @@ def encoded_pieces(blocks: Sequence[RowBlock]) -> list[Buffer]:
         busy_seconds=sum(block.busy_seconds for block in blocks),
         prefix_digest=first.prefix_digest,
         replayed=first.replayed,
-        digest_version=first.digest_version,
-        order_version=first.order_version,
         resume_token=first.resume_token,
     ).SerializeToString()
     rows = [memoryview(piece) for pieces in columns for piece in pieces]
@@ -162,8 +147,6 @@ def _decode(data: Any) -> RowBlock:
         header.busy_seconds,
         header.prefix_digest,
         header.replayed,
-        header.digest_version or 1,
-        header.order_version,
         header.resume_token,
     )
 

@@ -7,8 +7,7 @@ computes it without reading the rows.
 Short rows are hashed together by weighted sums of their 64-bit words. In a product modulo 2**64, a
 change of a word's high bits reaches only the high bits: the changed top bits of two words add up to
 zero. So the high halves of the words have a second sum, with other weights, in which they reach at
-least 33 bits. Version 1 has only the first sum. Workers keep it for the sidecars and positions of
-older versions.
+least 33 bits.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from distributed_input.api.hashing import mix
-from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.rows.runs import Bytes
 
 _VECTOR_BYTES = 512  # rows up to this size are hashed together, larger rows one by one
@@ -34,11 +32,7 @@ _HALF = np.uint64(32)
 
 
 def row_digests(
-    widths: Sequence[int | None],
-    buffers: Sequence[Bytes],
-    rows: int,
-    first_row: int,
-    version: int = DIGEST_VERSION,
+    widths: Sequence[int | None], buffers: Sequence[Bytes], rows: int, first_row: int
 ) -> NDArray[np.uint64]:
     """Return the digest of each row of a run, as uint64[rows].
 
@@ -47,13 +41,12 @@ def row_digests(
         buffers: 1-D uint8 buffers of the run.
         rows: number of rows.
         first_row: index of the first row in the split.
-        version: 1 or 2.
     """
     total = np.zeros(rows, np.uint64)
     at = 0
     for width in widths:
         if width is not None:
-            column = _hash_fixed(buffers[at], rows, width, version)
+            column = _hash_fixed(buffers[at], rows, width)
             at += 1
         else:
             column = _hash_variable(buffers[at].view(np.uint32), buffers[at + 1])
@@ -63,7 +56,7 @@ def row_digests(
     return _mix_bits(total ^ (index * _GOLDEN + _GOLDEN))
 
 
-def _hash_fixed(data: Bytes, rows: int, width: int, version: int) -> NDArray[np.uint64]:
+def _hash_fixed(data: Bytes, rows: int, width: int) -> NDArray[np.uint64]:
     if width > _VECTOR_BYTES:
         view = memoryview(data)
         hashes = (xxhash.xxh3_64_intdigest(view[i * width : (i + 1) * width]) for i in range(rows))
@@ -76,7 +69,7 @@ def _hash_fixed(data: Bytes, rows: int, width: int, version: int) -> NDArray[np.
     else:
         matrix = data.reshape(rows, width).view(np.uint64)
     total = _weighted_sum(matrix, _WEIGHTS[:words])
-    if version == 1 or words == 1:  # a product with one odd weight loses no bit
+    if words == 1:  # a product with one odd weight loses no bit
         return total
     return _mix_bits(total) + _weighted_sum(matrix >> _HALF, _HIGH_WEIGHTS[:words])
 

@@ -7,11 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_input.api.errors import ProtocolError
+
 DIGEST_VERSION = 2
-"""Version of the row digests. Version 1 did not see a changed top bit of two words of a row."""
-UNKNOWN_VERSION = 0
-"""Version of a digest without a meaning, because rows were digested by two versions."""
+"""Version of the row digests. Another one needs another `identity.FORMAT` of positions, and another
+format of saved states."""
 _MODULUS = 1 << 64
+
+
+def check_version(peer: int) -> None:
+    """Raise ProtocolError unless the sidecar's digests have the version of this worker's."""
+    if peer != DIGEST_VERSION:
+        raise ProtocolError(
+            f"the sidecar has version {peer} of the row digests, and this worker has version "
+            f"{DIGEST_VERSION}: use one release of distributed-input in both"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,30 +32,19 @@ class Prefix:
         rows: number of rows.
         digest: sum of the rows' digests, modulo 2**64. It does not depend on how the rows were cut
             into blocks.
-        version: version of the digests.
     """
 
     rows: int = 0
     digest: int = 0
-    version: int = DIGEST_VERSION
 
-    def extend(self, digests: NDArray[np.uint64], version: int | None = None) -> Prefix:
+    def extend(self, digests: NDArray[np.uint64]) -> Prefix:
         """Return the prefix that also holds the next rows.
 
         Args:
             digests: uint64, one for each of the next rows.
-            version: version of these digests. Default: the prefix's.
         """
-        version = self.version if version is None else version
-        rows = self.rows + len(digests)
-        if not self.can_compare(version):
-            return Prefix(rows, 0, UNKNOWN_VERSION)
         added = int(digests.sum(dtype=np.uint64))
-        return Prefix(rows, (self.digest + added) % _MODULUS, version)
-
-    def can_compare(self, version: int) -> bool:
-        """Return whether the digest can be compared with one of this version."""
-        return version == self.version or not self.rows
+        return Prefix(self.rows + len(digests), (self.digest + added) % _MODULUS)
 
     def matches(self, other: Prefix) -> bool:
         """Return whether both are the same rows. Raises ValueError if their lengths differ."""

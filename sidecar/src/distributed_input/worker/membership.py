@@ -25,9 +25,6 @@ _RETRY_SECONDS = 0.3
 class Membership:
     """A thread that sends heartbeats to the dispatcher and retries when it is unavailable.
 
-    A worker of one pod accepts streams only if the dispatcher separates pods. Until then, its
-    heartbeats report that it is draining.
-
     Args:
         stub: stub of the dispatcher.
         load: returns the current load of the worker.
@@ -47,7 +44,6 @@ class Membership:
         self.worker_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
         self._stub, self._load = stub, load
         self._address, self._tf_version, self._pod = address, tf_version, pod
-        self._separated: bool | None = None
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -90,7 +86,7 @@ class Membership:
             dispatcher_pb2.WorkerHeartbeatRequest(
                 worker_id=self.worker_id,
                 address=self._address,
-                draining=load.draining or bool(self._pod and not self._separated),
+                draining=load.draining,
                 open_streams=load.open_streams,
                 rows=load.rows,
                 busy_seconds=load.busy_seconds,
@@ -101,20 +97,10 @@ class Membership:
                 permit_seconds=load.permit_seconds,
                 stalled=load.stalled[:MAX_STALLED],
                 capacity=load.capacity,
-                has_connect=True,
                 buffer_bytes=load.buffer_bytes,
                 cpu_seconds=load.cpu_seconds,
                 failure=load.failure,
             ),
             timeout=_CALL_SECONDS,
         )
-        changed = self._separated != response.separates_pods
-        self._separated = response.separates_pods
-        if changed and self._pod:
-            if self._separated:
-                return 0.0  # send at once that this worker accepts streams
-            _log.error(
-                "the dispatcher would send trainers of other pods to this worker, which therefore "
-                "accepts no streams: the dispatcher's image needs a release after 0.1.0"
-            )
         return heartbeat_interval(response.interval_seconds)

@@ -71,7 +71,7 @@ def _serve(
         splits, parallelism, args.max_streams, args.share_bytes, args.relaxed, states, crashes
     )
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-    encoded = dict.fromkeys(("Connect", "Stream"), (None, identity))
+    encoded = {"Connect": (None, identity)}
     handler = service_handler(descriptor, service, encoded)
     server = make_server([handler], args.listen, credentials, max_workers=args.max_streams + 8)
     address = advertised_address(args.advertise, server.address, args.dispatcher)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import grpc
-
-from distributed_input.api import errors
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.stalls import stall_text
 from distributed_input.rows import frames
-from distributed_input.rows.blocks import RowBlock, encoded_pieces
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.dataset_failures import DatasetFailures
@@ -30,7 +26,7 @@ from distributed_input.worker.load import WorkerLoad
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
 from distributed_input.worker.streams.block_producer import Blocks
-from distributed_input.worker.streams.connection import UNLIMITED, Connection
+from distributed_input.worker.streams.connection import Connection
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.open_streams import OpenStreams
 from distributed_input.worker.streams.own_thread import OwnThread, is_python
@@ -116,20 +112,6 @@ class WorkerService:
                 return
             with self.transfers.offer(context.add_callback) as offer:
                 yield from offer.send(connection.frames())
-
-    def Stream(  # noqa: N802
-        self, request: worker_pb2.StreamRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        """Yield the encoded blocks of a split; see the proto."""
-        with self._connection() as connection:
-            context.add_callback(connection.close)
-            connection.open(0, request, UNLIMITED)
-            for frame in itertools.chain.from_iterable(connection.frames()):
-                if frame.error is not None:
-                    raise errors.from_kind(frame.error.kind, frame.error.message)
-                yield b"".join(encoded_pieces(frame.blocks))
-                if frame.blocks[-1].last:
-                    return
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[Connection]:

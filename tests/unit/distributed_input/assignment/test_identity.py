@@ -104,57 +104,17 @@ def test_a_position_keeps_the_identity_that_it_was_saved_with() -> None:
         identity.check(position, job(num_splits=8))
 
 
-def test_an_old_position_is_invalid_if_the_default_number_of_splits_has_changed() -> None:
-    old = Position(job="train", seed=7, partitions=4, global_batch_size=8)
-    default, given = types_pb2.Job(), types_pb2.Job(num_splits=32)
-    for same in (job(num_splits=16), job(num_splits=4, infinite=True)):
-        identity.check_old(old, default, same)
-    identity.check_old(old, given, job(num_splits=32))
-    identity.check_old(saved(job()), default, job(num_splits=32))
-    with pytest.raises(PositionError, match=r"spec\.numSplits = 16 .* now has 32.*Set .* to 16"):
-        identity.check_old(old, default, job(num_splits=32))
-    with pytest.raises(PositionError, match=r"spec\.numSplits = 16 .* now has 5"):
-        identity.check_old(old, default, job(num_splits=5))
-
-
-@pytest.mark.parametrize(
-    ("fields", "valid"),
-    [
-        ({"num_splits": 5, "shard_policy": "FILE"}, True),
-        ({"num_splits": 4, "shard_policy": "DATA", "read_amplification": 4}, True),
-        ({"num_splits": 1, "shard_policy": "OFF"}, True),
-        ({"num_splits": 32, "shard_policy": "FILE"}, False),
-        ({"num_splits": 16}, True),
-        ({"num_splits": 4, "infinite": True}, True),
-        ({"num_splits": 4, "read_amplification": 4}, False),
-    ],
-)
-def test_an_old_position_of_a_dataset_from_a_trainer(fields: dict[str, Any], valid: bool) -> None:
-    """A function had 4 splits for each partition, also if it selects records."""
-    old = Position(job="train", seed=7, partitions=4, global_batch_size=8)
-    of = job(**fields)
-    of.ClearField("entry_point")
-    if valid:
-        identity.check_old(old, types_pb2.Job(), of)
-        return
-    with pytest.raises(PositionError, match=r"spec\.numSplits = 16"):
-        identity.check_old(old, types_pb2.Job(), of)
-
-
-def test_a_position_of_an_older_version_is_valid_and_of_a_newer_one_is_not() -> None:
-    old = Position(job="train", seed=7, partitions=4, global_batch_size=8)
-    identity.check(old, job())
-    with pytest.raises(PositionError, match="upgrade it"):
-        identity.check(Position(format=identity.FORMAT + 1), job())
+@pytest.mark.parametrize("other", [0, identity.FORMAT + 1])
+def test_a_position_of_another_format_is_an_error(other: int) -> None:
+    position = saved(job())
+    position.format = other
+    with pytest.raises(PositionError, match=f"format {other}, .* reads format {identity.FORMAT}:"):
+        identity.check(position, job())
 
 
 def test_a_position_of_another_order_of_rows_is_an_error() -> None:
-    old = Position(job="train", seed=7, partitions=4, global_batch_size=8)
-    unchanged, ordered = job(num_splits=16), job(num_splits=16, order_version=1)
-    identity.check_old(old, types_pb2.Job(), unchanged)
+    unchanged, ordered = job(), job(order_version=1)
     with pytest.raises(PositionError, match=r"version 0 of the order .* version 1.*accept_changed"):
-        identity.check_old(old, types_pb2.Job(), ordered)
-    with pytest.raises(PositionError, match="order of rows"):
         identity.check(saved(unchanged), ordered)
     with pytest.raises(PositionError, match="order of rows"):
         identity.check(saved(ordered), unchanged)

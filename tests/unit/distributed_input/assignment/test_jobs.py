@@ -72,7 +72,7 @@ def test_default_splits_are_bounded(facts: DatasetFacts, partitions: int) -> Non
     whole = facts.infinite is not False or facts.whole or facts.policy == "DATA"
     if facts.policy != "OFF" and whole:
         assert splits == partitions
-    elif facts.files and not facts.traced:
+    elif facts.files:
         assert splits <= facts.files
     if splits > SPLITS_PER_PARTITION * partitions:
         assert splits % partitions == 0 or splits == facts.files

@@ -84,7 +84,7 @@ class Trainer:
             if message.HasField("hello"):
                 self.send(
                     welcome=trainer_pb2.Welcome(
-                        protocol=PROTOCOL, input="train", consumers=1, job=self._sidecar.job_name,
+                        protocol=PROTOCOL, input="train", consumers=1,
                         ring_file=self._sidecar.ring, ring_bytes=RING_BYTES,
                         timeout_seconds=self._sidecar.timeout_seconds,
                     )
@@ -113,7 +113,6 @@ class Sidecar:
     """Listens in `folder`; `trainers` has the connections, in their order.
 
     Attributes:
-        job_name: name of the job in each welcome.
         waiting: what each Open is said to wait for; "": nothing.
 
     Args:
@@ -137,7 +136,7 @@ class Sidecar:
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)
         self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
-        self.job_name = self.waiting = ""
+        self.waiting = ""
         self.ring, self.refusal, self.timeout_seconds = ring.name, refusal, timeout_seconds
         self.opened = trainer_pb2.Opened()
         self.opened.CopyFrom(opened)  # a test may change its own

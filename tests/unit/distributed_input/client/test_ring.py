@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import gc
-import os
 from pathlib import Path
 
 import numpy as np
@@ -55,30 +53,6 @@ def test_a_slot_that_was_overwritten_shows_what_the_sidecar_writes_later(tmp_pat
         sidecar.seek(8)
         sidecar.write(b"abcd")
     assert batch.buffers[0].tobytes() == b"abcd"
-
-
-def test_batches_of_a_ring_that_cannot_be_written_are_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.open
-
-    def refuse(path: Path, flags: int) -> int:
-        if flags & os.O_RDWR:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return real(path, flags)
-
-    monkeypatch.setattr(os, "open", refuse)
-    owner = Owner()
-    ring, batch = batch_of(tmp_path, owner)
-    assert not ring.writable
-    assert owner.released == [8], "the copy does not use the slot"
-    assert [buffer.tolist() for buffer in batch.buffers] == [[8, 9, 10, 11], [16, 17]]
-    address = batch.buffers[0].__array_interface__["data"][0]
-    ctypes.memset(address, 1, 4)
-    with pytest.raises(ValueError, match="read-only"):
-        batch.buffers[0][0] = 1
-    again = ring.batch(trainer_pb2.Unit(slot=8, rows=2, offsets=[8], sizes=[4]), owner)
-    assert again.buffers[0].tolist() == [8, 9, 10, 11]
 
 
 def test_the_slot_is_released_once_with_the_last_view(tmp_path: Path) -> None:

@@ -109,7 +109,6 @@ def test_a_job_for_each_rank_is_a_warning(
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     opened(tmp_path).shutdown()
     assert not caplog.messages
-    sidecar.job_name = "rank-1"
     session = SidecarSession(tmp_path, "", SECONDS, "rank-1")
     session.connect(SECONDS)
     session.connect(SECONDS)
@@ -363,13 +362,6 @@ def test_the_defined_job_is_opened(
     session.open_job()
     (request,) = [one.open for one in sent]
     assert request == trainer_pb2.Open(draft=types_pb2.Job(name="train"), replicas=3)
-    session.shutdown()
-
-
-def test_a_sidecar_without_jobs_is_an_error(tmp_path: Path, sidecar: Sidecar) -> None:
-    session = SidecarSession(tmp_path, "", SECONDS, job="evaluation")
-    with pytest.raises(ConfigError, match="does not support jobs"):
-        session.connect(SECONDS)
     session.shutdown()
 
 

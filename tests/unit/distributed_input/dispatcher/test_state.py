@@ -34,13 +34,24 @@ from tests.unit.distributed_input.dispatcher.builders import (
 def beat(
     known: DispatcherState, now: float, *args: Any, **fields: Any
 ) -> ConsumerHeartbeatResponse:
-    return known.consumer_beat(now, consumer(*args, **fields)).response
+    """Send a heartbeat. Return the answer.
+
+    Args:
+        known: the dispatcher's state.
+        now: time of the heartbeat.
+        args: of `consumer`.
+        fields: of the heartbeat. Default of `run`: the run of the job.
+    """
+    sent = consumer(*args, **fields)
+    entry = known.jobs.entry(sent.job)
+    if entry is not None and "run" not in fields:
+        sent.run = entry.job.run
+    return known.consumer_beat(now, sent).response
 
 
 def test_a_worker_learns_the_interval_and_who_answers():
     answer = state(heartbeat=0.5).worker_beat(0.0, worker())
     assert (answer.dispatcher_id, answer.interval_seconds) == ("d", 0.5)
-    assert answer.separates_pods
 
 
 def test_incompatible_versions_are_rejected():
@@ -126,13 +137,6 @@ def test_facts_of_another_run_are_refused_and_not_sent():
     assert not beat(known, 0.4, 1, 2, "b", run=run, facts=[fact(1, [4])]).contradiction
 
 
-def test_an_older_sidecar_belongs_to_every_run():
-    known = state()
-    run = opened(known, 0.0, "a")
-    beat(known, 0.1, 1, 2, "b", facts=[fact(1, [3])])
-    assert beat(known, 0.2, 0, 2, "a", run=run).facts
-
-
 def test_a_run_survives_the_dispatcher():
     known = state()
     assert opened(known, 0.0, "a", run="r", first_run="q") == "r"
@@ -212,9 +216,9 @@ def test_a_job_remembers_a_bounded_number_of_contradictions(monkeypatch):
 
 def test_contradictions_are_reported():
     known = state()
-    known.jobs.register(0.0, job())
-    known.consumer_beat(0.0, consumer(0, 1, "a", facts=[fact(0, [3, 1])]))
-    answer = known.consumer_beat(0.1, consumer(0, 1, "a", facts=[fact(0, [4])]))
+    run = opened(known, 0.0, "a")
+    known.consumer_beat(0.0, consumer(0, 1, "a", facts=[fact(0, [3, 1])], run=run))
+    answer = known.consumer_beat(0.1, consumer(0, 1, "a", facts=[fact(0, [4])], run=run))
     assert "epoch 0, partition 0" in answer.conflicts[0]
 
 

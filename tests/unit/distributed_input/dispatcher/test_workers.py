@@ -22,12 +22,12 @@ def ids(workers: WorkerRegistry, now: float) -> list[str]:
 
 def test_a_worker_expires_without_heartbeats():
     workers = WorkerRegistry(LIMITS)
-    workers.beat(0.0, worker("a", rows=3, draining=True, capacity=5, has_connect=True))
+    workers.beat(0.0, worker("a", rows=3, draining=True, capacity=5))
     workers.beat(3.0, worker("b", "h:2"))
     assert ids(workers, 5.0) == ["a", "b"]
     assert workers.live(5.0)[0].rows == 3
     info = workers.live(5.0)[0]
-    assert (info.capacity, info.has_connect) == (5, True)
+    assert info.capacity == 5
     assert workers.live(5.0)[0].draining
     assert ids(workers, 5.1) == ["b"]
     assert ids(workers, 8.1) == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from distributed_input.rows import digest
 from distributed_input.rows.digest import row_digests
-from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
+from distributed_input.rows.prefix import Prefix
 
 WIDTHS = st.sampled_from([0, 1, 7, 8, 12, 512, 513])
 
@@ -55,8 +55,8 @@ WORDS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=64)
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=64)
 
 
-def digest_of(words: np.ndarray, version: int = DIGEST_VERSION) -> int:
-    (found,) = row_digests([words.nbytes], [words.view(np.uint8)], 1, 0, version).tolist()
+def digest_of(words: np.ndarray) -> int:
+    (found,) = row_digests([words.nbytes], [words.view(np.uint8)], 1, 0).tolist()
     return int(found)
 
 
@@ -78,12 +78,6 @@ def test_a_negated_row_has_another_digest(numbers: list[float], dtype: type) -> 
     count = len(numbers) * 8 // np.dtype(dtype).itemsize
     row = np.resize(np.clip(np.array(numbers), -6e4, 6e4).astype(dtype), count)
     assert digest_of(row.view(np.uint64)) != digest_of((-row).view(np.uint64))
-
-
-def test_version_1_does_not_see_a_negated_row_of_even_length() -> None:
-    row = np.arange(1.0, 5.0)
-    same = [digest_of(one.view(np.uint64), version=1) for one in (row, -row)]
-    assert same[0] == same[1]
 
 
 @given(WORDS, st.data())
@@ -133,28 +127,13 @@ def test_the_boundary_between_rows_matters() -> None:
     ("widths", "buffers", "expected"),
     [
         ([8], fixed([b"abcdefgh", b"01234567"]), [0x9E426278A4566D3A, 0x948067AD1E9F4F65]),
-        ([3], fixed([b"abc", b"012"]), [0x05C384F28D7EF554, 0x9929BCC7D7D46C34]),
-        ([None], variable([b"abc", b""]), [0xCD0125043DF51CA0, 0xDA98292615F65B27]),
-        ([600], fixed([b"x" * 600, b"y" * 600]), [0x6431BB245E55C581, 0xEEFAF54171536058]),
-    ],
-)
-def test_digests_of_version_1_stay_the_same(
-    widths: list[int | None], buffers: list[np.ndarray], expected: list[int]
-) -> None:
-    assert row_digests(widths, buffers, 2, 5, version=1).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("widths", "buffers", "expected"),
-    [
-        ([8], fixed([b"abcdefgh", b"01234567"]), [0x9E426278A4566D3A, 0x948067AD1E9F4F65]),
         ([16], fixed([b"abcdefgh" * 2, b"01234567" * 2]), [0xD1A5395CE462272C, 0x9437B60A13413E9B]),
         ([12], fixed([b"abcdefghijkl", b"0123456789ab"]), [0xF2E4B415E2A17E47, 0xD5FE277B580551E8]),
         ([None], variable([b"abc", b""]), [0xCD0125043DF51CA0, 0xDA98292615F65B27]),
         ([600], fixed([b"x" * 600, b"y" * 600]), [0x6431BB245E55C581, 0xEEFAF54171536058]),
     ],
 )
-def test_digests_of_version_2_stay_the_same(
+def test_digests_stay_the_same(
     widths: list[int | None], buffers: list[np.ndarray], expected: list[int]
 ) -> None:
     assert row_digests(widths, buffers, 2, 5).tolist() == expected

@@ -65,7 +65,6 @@ def row_frames(draw: st.DrawFn) -> Frame:
         prefix_differs=draw(st.booleans()),
         node=draw(st.sampled_from(["", "x86"])),
         prefix_digest=first,
-        digest_version=draw(st.integers(1, 3)),
     )
     parts[-1] = replace(parts[-1], last=draw(st.booleans()))
     return Frame(draw(st.integers(0, 2**32 - 1)), parts)

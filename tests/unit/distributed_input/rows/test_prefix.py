@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.rows.prefix import UNKNOWN_VERSION, Prefix
+from distributed_input.api.errors import ProtocolError
+from distributed_input.rows.prefix import DIGEST_VERSION, Prefix, check_version
 
 DIGESTS = st.lists(st.integers(0, 2**64 - 1), max_size=20)
 
@@ -27,16 +28,13 @@ def test_another_digest_does_not_match(values: list[int], change: int) -> None:
     assert not prefix.matches(Prefix(prefix.rows, (prefix.digest + change) % 2**64))
 
 
-@given(DIGESTS, DIGESTS)
-def test_digests_of_two_versions_have_no_sum(first: list[int], second: list[int]) -> None:
-    old, new = np.array(first, np.uint64), np.array(second, np.uint64)
-    both = Prefix().extend(old, 1).extend(new, 2)
-    assert both.rows == len(first) + len(second)
-    assert both.version == (UNKNOWN_VERSION if first else 2)
-    if first:
-        assert both.extend(new, 2).version == UNKNOWN_VERSION
-
-
 def test_prefixes_of_different_lengths_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="3 and 4 rows"):
         Prefix(3).matches(Prefix(4))
+
+
+def test_a_sidecar_with_digests_of_another_version_is_refused() -> None:
+    check_version(DIGEST_VERSION)
+    for other in (0, 1, DIGEST_VERSION + 1):
+        with pytest.raises(ProtocolError, match=f"version {other} of .* version {DIGEST_VERSION}:"):
+            check_version(other)

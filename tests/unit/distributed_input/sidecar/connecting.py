@@ -1,4 +1,4 @@
-"""A connection of a worker that is given as an implementation of the method Stream."""
+"""A connection of a worker that is given as a function from a request to its blocks."""
 
 from __future__ import annotations
 

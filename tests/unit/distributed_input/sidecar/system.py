@@ -69,8 +69,7 @@ class Worker:
 
 def worker_handler(worker: object) -> stubs.Handler:
     """Return the handler of an implementation of proto/worker.proto."""
-    codecs = dict.fromkeys(("Connect", "Stream"), (None, stubs.identity))
-    return stubs.service_handler(WORKER, worker, codecs)
+    return stubs.service_handler(WORKER, worker, {"Connect": (None, stubs.identity)})
 
 
 @dataclass
@@ -132,9 +131,7 @@ def running(folder: Path, rows: int = ROWS) -> Iterator[System]:
     )
     server = serving.make_server(handlers, "127.0.0.1:0", Credentials())
     server.start()
-    heartbeat = WorkerHeartbeatRequest(
-        worker_id="w", address=server.address, protocol=PROTOCOL, has_connect=True
-    )
+    heartbeat = WorkerHeartbeatRequest(worker_id="w", address=server.address, protocol=PROTOCOL)
     shared.worker_beat(clock.now(), heartbeat)
     system = System(folder, shared, clock, server.address)
     try:

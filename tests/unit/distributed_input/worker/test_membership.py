@@ -32,21 +32,16 @@ class Unavailable(grpc.RpcError):
 class FakeDispatcher:
     """Records heartbeats. The first `failures` calls fail."""
 
-    def __init__(
-        self, failures: int = 0, separates_pods: bool = False, interval: float = 60.0
-    ) -> None:
+    def __init__(self, failures: int = 0, interval: float = 60.0) -> None:
         self.requests: queue.Queue[Any] = queue.Queue()
-        self.separates_pods, self.interval = separates_pods, interval
-        self._failures = failures
+        self.interval, self._failures = interval, failures
 
     def WorkerHeartbeat(self, request: Any, timeout: float) -> Any:  # noqa: N802
         if self._failures:
             self._failures -= 1
             raise Unavailable
         self.requests.put(request)
-        return dispatcher_pb2.WorkerHeartbeatResponse(
-            interval_seconds=self.interval, separates_pods=self.separates_pods
-        )
+        return dispatcher_pb2.WorkerHeartbeatResponse(interval_seconds=self.interval)
 
 
 @pytest.fixture
@@ -106,31 +101,6 @@ def test_a_heartbeat_can_be_sent_before_its_time(started: Any) -> None:
     assert dispatcher.requests.empty()  # the next one is due in 60 s
     membership.send_now()
     assert dispatcher.requests.get(timeout=20).address == "host:1"
-
-
-def test_a_worker_of_a_pod_accepts_streams_once_the_dispatcher_separates_pods(started: Any) -> None:
-    dispatcher = FakeDispatcher(separates_pods=True)
-    started(dispatcher, WorkerLoad(False, 0, 0, 0.0, 1, 0.0))
-    # The second heartbeat does not wait 60 s.
-    assert [dispatcher.requests.get(timeout=20).draining for _ in range(2)] == [True, False]
-
-
-def test_a_worker_of_a_pod_accepts_no_streams_from_a_dispatcher_of_release_0_1_0(
-    started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    errors: list[str] = []
-    monkeypatch.setattr(module._log, "error", errors.append)
-    dispatcher = FakeDispatcher()
-    membership = started(dispatcher, WorkerLoad(False, 0, 0, 0.0, 1, 0.0))
-    for _ in range(2):
-        assert dispatcher.requests.get(timeout=20).draining
-        membership.send_now()
-    assert dispatcher.requests.get(timeout=20).draining
-    (error,) = errors
-    assert "accepts no streams" in error
-    dispatcher.separates_pods = True  # it was upgraded
-    membership.send_now()
-    assert [dispatcher.requests.get(timeout=20).draining for _ in range(2)] == [True, False]
 
 
 def test_a_bug_does_not_end_the_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
@@ -17,21 +17,24 @@ from distributed_input.api.errors import (
     DatasetFnError,
     ProtocolError,
     UnavailableError,
+    from_kind,
 )
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.rows import blocks, frames
+from distributed_input.rows import frames
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
-from distributed_input.runtime import metrics, statuses
+from distributed_input.rows.prefix import DIGEST_VERSION
+from distributed_input.runtime import metrics
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.serving import make_server, open_channel
 from distributed_input.runtime.stubs import Overrides, Stub, identity, service_handler
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.service import WorkerService
-from distributed_input.worker.streams.connection import UNLIMITED
 
 ROW = ElementSpec({"id": 0}, (Leaf("id", "dense", "int64", ()),))
 ROWS = 10
+UNLIMITED = 1 << 62
 
 
 class NumberSplits:
@@ -48,20 +51,6 @@ class NumberSplits:
             if self._broken and row == ROWS - 1:
                 raise OSError("the disk is gone")
             yield {"id": np.int64(row)}
-
-
-class Context:
-    """The context of a call, whose caller may disconnect."""
-
-    def __init__(self) -> None:
-        self._callbacks: list[Callable[[], None]] = []
-
-    def add_callback(self, callback: Callable[[], None]) -> None:
-        self._callbacks.append(callback)
-
-    def disconnect(self) -> None:
-        for callback in self._callbacks:
-            callback()
 
 
 class WaitingSplits(NumberSplits):
@@ -98,13 +87,28 @@ def waiting() -> Iterator[WaitingSplits]:
     splits.goes_on.set()
 
 
-def stream_of(
-    service: WorkerService, start_row: int = 0, context: Any = None
-) -> Generator[bytes, None, None]:
-    """Return a stream of a sidecar of an earlier version."""
-    context = context or Context()
-    stream = service.Stream(request(start_row), context)
-    return cast("Generator[bytes, None, None]", stream)
+def stream_of(service: WorkerService, start_row: int = 0) -> Generator[RowBlock, None, None]:
+    """Yield the blocks of the only stream of a connection. Raise the error that ends it."""
+    return blocks_of(service, request(start_row))
+
+
+def blocks_of(
+    service: WorkerService, asked: worker_pb2.StreamRequest
+) -> Generator[RowBlock, None, None]:
+    given: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    opened = worker_pb2.OpenStream(stream=1, request=asked, credit=UNLIMITED)
+    given.put(worker_pb2.ConnectRequest(open=[opened]))
+    connection: Any = service.Connect(iter(given.get, None), None)
+    try:
+        for frame in itertools.chain.from_iterable(map(frames.decode, connection)):
+            if frame.error is not None:
+                raise from_kind(frame.error.kind, frame.error.message)
+            yield from frame.blocks
+            if frame.blocks[-1].last:
+                given.put(None)
+    finally:
+        connection.close()
+        given.put(None)
 
 
 def service_of(splits: Any) -> WorkerService:
@@ -113,7 +117,9 @@ def service_of(splits: Any) -> WorkerService:
 
 def request(start_row: int = 0) -> worker_pb2.StreamRequest:
     job = types_pb2.Job(name="train", dataset_id="d", row_spec=ROW.to_json(), partitions=1)
-    return worker_pb2.StreamRequest(job=job, start_row=start_row, protocol=PROTOCOL)
+    return worker_pb2.StreamRequest(
+        job=job, start_row=start_row, protocol=PROTOCOL, digest_version=DIGEST_VERSION
+    )
 
 
 def counted(service: WorkerService) -> dict[str, float]:
@@ -134,8 +140,7 @@ def failures_of(service: WorkerService) -> dict[Any, float]:
 def test_rows_and_replays_are_counted() -> None:
     service = service_of(NumberSplits())
     assert counted(service)["rows_total"] == 0
-    sent = [blocks.decode(data) for data in stream_of(service, start_row=4)]
-    assert sum(block.rows for block in sent) == ROWS - 4
+    assert sum(block.rows for block in stream_of(service, start_row=4)) == ROWS - 4
     found = counted(service)
     assert found["rows_total"] == ROWS - 4
     assert found["bytes_total"] == 8 * (ROWS - 4)
@@ -221,7 +226,7 @@ def test_more_streams_than_the_maximum_are_refused(waiting: WaitingSplits) -> No
     with pytest.raises(UnavailableError, match="2 streams open"):
         next(streams[2])
     streams[0].close()
-    assert blocks.decode(next(stream_of(service))).rows
+    assert next(stream_of(service)).rows
 
 
 def test_the_worker_is_idle_when_its_last_stream_closes(waiting: WaitingSplits) -> None:
@@ -233,21 +238,11 @@ def test_the_worker_is_idle_when_its_last_stream_closes(waiting: WaitingSplits) 
     assert service.streams.idle.is_set()
 
 
-def test_a_stream_ends_when_its_sidecar_disconnects(waiting: WaitingSplits) -> None:
-    service, context = service_of(waiting), Context()
-    stream = stream_of(service, context=context)
-    found = blocks.decode(next(stream)).rows
-    context.disconnect()
-    assert sum(blocks.decode(data).rows for data in stream) + found < ROWS
-    assert service.streams.idle.is_set()
-    assert not service._connections
-
-
 @contextmanager
 def served(service: WorkerService) -> Iterator[Stub]:
     """Serve a worker as `serve` does. Return a stub whose messages are bytes."""
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-    encoded: Overrides = dict.fromkeys(("Connect", "Stream"), (None, identity))
+    encoded: Overrides = {"Connect": (None, identity)}
     handler = service_handler(descriptor, service, encoded)
     server = make_server([handler], "127.0.0.1:0", Credentials())
     server.start()
@@ -293,7 +288,7 @@ def test_one_call_carries_several_streams() -> None:
     assert service.streams.idle.wait(20)
 
 
-def ids_in(found: list[blocks.RowBlock]) -> list[int]:
+def ids_in(found: list[RowBlock]) -> list[int]:
     return [int(row) for block in found for row in block.buffers[0].view(np.int64)]
 
 
@@ -310,6 +305,7 @@ def test_the_streams_of_a_connection_close_when_the_sidecar_cancels_it(
         call.cancel()
         assert service.streams.idle.wait(20)
         given.put(None)
+    assert not service._connections
 
 
 def test_an_error_of_a_split_does_not_end_the_connection() -> None:
@@ -349,36 +345,21 @@ def test_a_worker_that_leaves_ends_the_streams_of_a_connection(waiting: WaitingS
     assert errors == [(1, "UnavailableError"), (2, "UnavailableError")]
 
 
-def test_a_sidecar_of_an_earlier_version_gets_one_split_for_each_call() -> None:
-    service = service_of(NumberSplits())
-    with served(service) as stub:
-        found = [blocks.decode(data) for data in stub.Stream(request(start_row=3), timeout=20)]
-        assert ids_in(found) == list(range(3, ROWS))
-        assert [block.last for block in found] == [False] * (len(found) - 1) + [True]
-        assert service.streams.idle.wait(20)
-
-
-def test_a_sidecar_of_an_earlier_version_gets_the_status_of_an_error() -> None:
-    service = service_of(NumberSplits(broken=True))
-    with served(service) as stub:
-        with pytest.raises(grpc.RpcError) as caught:
-            list(stub.Stream(request(), timeout=20))
-        error = statuses.from_rpc_error(caught.value, "reading")
-        assert isinstance(error, DatasetFnError)
-        assert "the disk is gone" in str(error)
-        wrong = request()
-        wrong.protocol += 1000
-        with pytest.raises(grpc.RpcError) as caught:
-            list(stub.Stream(wrong, timeout=20))
-        assert isinstance(statuses.from_rpc_error(caught.value, "reading"), ProtocolError)
-
-
 def test_a_python_iterable_runs_in_a_thread_of_its_own() -> None:
     splits = NamingSplits()
     asked = request()
     asked.job.ClearField("dataset_id")
     asked.job.entry_point.target = "data:rows"
     asked.split = 3
-    stream = service_of(splits).Stream(asked, cast("Any", Context()))
-    assert sum(blocks.decode(data).rows for data in stream) == ROWS
+    stream = blocks_of(service_of(splits), asked)
+    assert sum(block.rows for block in stream) == ROWS
     assert splits.threads == {"split-3"}
+
+
+@pytest.mark.parametrize("name", ["protocol", "digest_version"])
+def test_a_sidecar_of_another_version_gets_an_error_with_both_versions(name: str) -> None:
+    asked = request()
+    own = getattr(asked, name)
+    setattr(asked, name, own + 1000)
+    with pytest.raises(ProtocolError, match=rf"\b{own + 1000}\b.*\b{own}\b"):
+        list(blocks_of(service_of(NumberSplits()), asked))

@@ -107,7 +107,7 @@ class Units(_message.Message):
     def __init__(self, units: _Optional[_Iterable[_Union[Unit, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "input", "consumer", "consumers", "ring_file", "ring_bytes", "config", "from_trainer", "timeout_seconds", "job")
+    __slots__ = ("protocol", "input", "consumer", "consumers", "ring_file", "ring_bytes", "config", "from_trainer", "timeout_seconds")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
@@ -117,7 +117,6 @@ class Welcome(_message.Message):
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     FROM_TRAINER_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    JOB_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     input: str
     consumer: int
@@ -127,8 +126,7 @@ class Welcome(_message.Message):
     config: _types_pb2.Job
     from_trainer: bool
     timeout_seconds: float
-    job: str
-    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., ring_file: _Optional[str] = ..., ring_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ..., job: _Optional[str] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., ring_file: _Optional[str] = ..., ring_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("job", "unit_rows", "units_per_step")
@@ -195,7 +193,7 @@ class ReplayDifference(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Position(_message.Message):
-    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "own_rows", "partitions", "global_batch_size", "seed", "extra_units", "units_per_step", "format", "num_splits", "dataset", "definition", "definition_version", "order_version", "mode", "prefixes_v2")
+    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "own_rows", "partitions", "global_batch_size", "seed", "extra_units", "units_per_step", "format", "num_splits", "dataset", "definition", "definition_version", "order_version", "mode")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -219,7 +217,6 @@ class Position(_message.Message):
     DEFINITION_VERSION_FIELD_NUMBER: _ClassVar[int]
     ORDER_VERSION_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
-    PREFIXES_V2_FIELD_NUMBER: _ClassVar[int]
     job: str
     epoch: int
     step: int
@@ -243,8 +240,7 @@ class Position(_message.Message):
     definition_version: str
     order_version: int
     mode: _types_pb2.ProcessingMode
-    prefixes_v2: _containers.RepeatedCompositeFieldContainer[Prefix]
-    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., own_rows: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., units_per_step: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., order_version: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.ProcessingMode, str]] = ..., prefixes_v2: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., own_rows: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., units_per_step: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., order_version: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.ProcessingMode, str]] = ...) -> None: ...
 
 class Anchor(_message.Message):
     __slots__ = ("ordinal", "rows", "ended")

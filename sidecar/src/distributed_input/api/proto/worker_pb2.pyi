@@ -21,7 +21,7 @@ class DescribeResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
-    __slots__ = ("job", "seed", "epoch", "split", "start_row", "prefix_digest", "check_prefix", "resume_token", "protocol", "prefix_rows", "tell_replay", "accept_states", "digest_version", "ordinal", "block_bytes")
+    __slots__ = ("job", "seed", "epoch", "split", "start_row", "prefix_digest", "check_prefix", "resume_token", "protocol", "prefix_rows", "digest_version", "ordinal", "block_bytes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -32,8 +32,6 @@ class StreamRequest(_message.Message):
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     PREFIX_ROWS_FIELD_NUMBER: _ClassVar[int]
-    TELL_REPLAY_FIELD_NUMBER: _ClassVar[int]
-    ACCEPT_STATES_FIELD_NUMBER: _ClassVar[int]
     DIGEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     ORDINAL_FIELD_NUMBER: _ClassVar[int]
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -47,15 +45,13 @@ class StreamRequest(_message.Message):
     resume_token: bytes
     protocol: int
     prefix_rows: int
-    tell_replay: bool
-    accept_states: bool
     digest_version: int
     ordinal: int
     block_bytes: int
-    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., seed: _Optional[int] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., start_row: _Optional[int] = ..., prefix_digest: _Optional[int] = ..., check_prefix: bool = ..., resume_token: _Optional[bytes] = ..., protocol: _Optional[int] = ..., prefix_rows: _Optional[int] = ..., tell_replay: bool = ..., accept_states: bool = ..., digest_version: _Optional[int] = ..., ordinal: _Optional[int] = ..., block_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., seed: _Optional[int] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., start_row: _Optional[int] = ..., prefix_digest: _Optional[int] = ..., check_prefix: bool = ..., resume_token: _Optional[bytes] = ..., protocol: _Optional[int] = ..., prefix_rows: _Optional[int] = ..., digest_version: _Optional[int] = ..., ordinal: _Optional[int] = ..., block_bytes: _Optional[int] = ...) -> None: ...
 
 class Block(_message.Message):
-    __slots__ = ("first_row", "rows", "buffer_sizes", "row_digests", "last", "prefix_differs", "node", "resume_token", "busy_seconds", "prefix_digest", "replayed", "payload", "digest_version", "order_version")
+    __slots__ = ("first_row", "rows", "buffer_sizes", "row_digests", "last", "prefix_differs", "node", "resume_token", "busy_seconds", "prefix_digest", "replayed", "payload")
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BUFFER_SIZES_FIELD_NUMBER: _ClassVar[int]
@@ -68,8 +64,6 @@ class Block(_message.Message):
     PREFIX_DIGEST_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_VERSION_FIELD_NUMBER: _ClassVar[int]
-    ORDER_VERSION_FIELD_NUMBER: _ClassVar[int]
     first_row: int
     rows: int
     buffer_sizes: _containers.RepeatedScalarFieldContainer[int]
@@ -82,9 +76,7 @@ class Block(_message.Message):
     prefix_digest: int
     replayed: int
     payload: bytes
-    digest_version: int
-    order_version: int
-    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., row_digests: _Optional[bytes] = ..., last: bool = ..., prefix_differs: bool = ..., node: _Optional[str] = ..., resume_token: _Optional[bytes] = ..., busy_seconds: _Optional[float] = ..., prefix_digest: _Optional[int] = ..., replayed: _Optional[int] = ..., payload: _Optional[bytes] = ..., digest_version: _Optional[int] = ..., order_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., row_digests: _Optional[bytes] = ..., last: bool = ..., prefix_differs: bool = ..., node: _Optional[str] = ..., resume_token: _Optional[bytes] = ..., busy_seconds: _Optional[float] = ..., prefix_digest: _Optional[int] = ..., replayed: _Optional[int] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class ConnectRequest(_message.Message):
     __slots__ = ("open", "credits", "close")

@@ -2,8 +2,7 @@
 
 Trainers and workers count from their start, so a total is a sum over starts. A restarted worker has
 a new worker_id, and a restarted trainer a new name. What a worker did after its last heartbeat is
-lost if it is killed. A trainer continues to count when its sidecar is restarted. (The counts of an
-older client are those of its sidecar, which has a new incarnation with each start.)
+lost if it is killed. A trainer continues to count when its sidecar is restarted.
 """
 
 from __future__ import annotations

@@ -64,10 +64,7 @@ class UnitOutbox:
 
     @property
     def trainer_pauses(self) -> bool:
-        """Whether the trainer has read before, and reads nothing now, or takes seconds for a step.
-
-        A trainer of an older version also pauses while it reads units that arrived together.
-        """
+        """Whether the trainer has read before, and neither reads nor waits for some seconds."""
         if self._reported_at is None or self.trainer_waits:
             return False
         return time.monotonic() - self._reported_at > _PAUSE_SECONDS

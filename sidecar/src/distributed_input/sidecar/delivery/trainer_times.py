@@ -16,7 +16,7 @@ class TrainerTimes:
         wall_seconds: time since its first unit.
         received: what it has read from all sidecars. None: unknown.
         waits_since: the time of the report that it waits. None: it does not wait, or for its
-            first unit, or its version is older and reports no times while it waits.
+            first unit.
     """
 
     wait_seconds: float = 0.0

@@ -131,7 +131,6 @@ class TrainerSession:
             config=job.config,
             from_trainer=job.from_trainer,
             timeout_seconds=job.timeout_seconds,
-            job=job.job,
         )
         self._send(trainer_pb2.FromSidecar(welcome=welcome))
 
@@ -237,6 +236,7 @@ class TrainerSession:
             finished=self._socket.closed.is_set() and epochs.has_ended,
             received=times.received,
             pauses=outbox.trainer_pauses,
+            failed=epochs.failed,
         )
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:

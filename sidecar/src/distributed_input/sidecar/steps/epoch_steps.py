@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
@@ -109,13 +108,13 @@ class EpochSteps:
         """
         job, share = self._job, self._share
         anchors = dict(self.barrier.anchors(self.done))
-        prefixes: dict[int, list[trainer_pb2.Prefix]] = defaultdict(list)  # by version
+        prefixes = []
         own_rows = []
         for p, at in self._reader.positions().items():
             anchors[p] = trainer_pb2.Anchor(ordinal=at.ordinal, rows=at.before, ended=at.ended)
             own_rows.append(at.rows)
             if at.prefix is not None and at.prefix.rows and not at.ended:
-                prefixes[at.prefix.version].append(
+                prefixes.append(
                     trainer_pb2.Prefix(
                         partition=p,
                         split=self._reader.plan.deal[p][at.ordinal],
@@ -132,8 +131,7 @@ class EpochSteps:
             base_step=self._base.step,
             base_rows=self._base.rows if any(self._base.rows) else None,
             anchors=[anchors.get(p, trainer_pb2.Anchor()) for p in range(job.partitions)],
-            prefixes=prefixes[1],
-            prefixes_v2=prefixes[2],
+            prefixes=prefixes,
             own_rows=own_rows if self.depends_on_arrival else None,
             partitions=job.partitions,
             global_batch_size=job.global_batch_size,

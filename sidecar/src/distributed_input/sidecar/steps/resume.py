@@ -243,15 +243,14 @@ def start_of(
     if anchor.rows > rows:  # the saving consumer had too few facts: read from the beginning
         anchor = trainer_pb2.Anchor()
     known = None
-    for version, prefixes in ((1, position.prefixes), (2, position.prefixes_v2)):
-        for prefix in prefixes:
-            if (
-                prefix.partition == partition
-                and anchor.ordinal < len(splits)
-                and prefix.split == splits[anchor.ordinal]
-                and prefix.rows <= rows - anchor.rows
-            ):
-                known = Prefix(prefix.rows, prefix.digest, version)
+    for prefix in position.prefixes:
+        if (
+            prefix.partition == partition
+            and anchor.ordinal < len(splits)
+            and prefix.split == splits[anchor.ordinal]
+            and prefix.rows <= rows - anchor.rows
+        ):
+            known = Prefix(prefix.rows, prefix.digest)
     return PartitionStart(anchor.ordinal, anchor.rows, rows, known)
 
 

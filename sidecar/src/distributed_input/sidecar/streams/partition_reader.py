@@ -111,7 +111,7 @@ class PartitionReader:
                 if self._taken is None:
                     self._taken = head.start_prefix
                 if self._taken is not None:
-                    self._taken = self._taken.extend(block.digests, block.digest_version)
+                    self._taken = self._taken.extend(block.digests)
                 self.rows += block.rows
                 rows -= block.rows
                 taken.append(block)

@@ -43,5 +43,4 @@ class BlockSlices:
             stop - start,
             tuple(slice_run(self._columns, block.buffers, start, stop, self._offsets)),
             block.digests[start:stop],
-            digest_version=block.digest_version,
         )

@@ -23,13 +23,13 @@ from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.api.stalls import dataset_name
 from distributed_input.rows.blocks import RowBlock, check_sizes
-from distributed_input.rows.prefix import Prefix
+from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
 from distributed_input.runtime import logs
 from distributed_input.sidecar.errors import internal_error
 from distributed_input.sidecar.streams.row_slices import BlockSlices
-from distributed_input.sidecar.streams.split_calls import SplitCall
 from distributed_input.sidecar.streams.stream_context import StreamContext
 from distributed_input.sidecar.streams.stream_retry import StreamRetry
+from distributed_input.sidecar.streams.worker_connection import SplitCall
 
 _log = logs.get("sidecar.streams")
 
@@ -288,10 +288,8 @@ class SplitStream:
             prefix_digest=prefix.digest,
             check_prefix=prefix.rows > 0,
             protocol=PROTOCOL,
-            tell_replay=True,
-            accept_states=True,
             resume_token=self._context.states.of(self.split),
-            digest_version=prefix.version,
+            digest_version=DIGEST_VERSION,
             ordinal=self.ordinal,
             block_bytes=self._context.block_bytes,
         )
@@ -342,26 +340,22 @@ class SplitStream:
 
     def _open_at(self, block: RowBlock, replays: bool) -> None:
         """Take over what the first block of a stream reports of the rows before it."""
-        block.check_order(self._context.plan.job.order_version)
         stats, self.failure = self._context.stats, ""
         stats.waiting.pop("worker", None)
         stats.replays += replays
-        before = Prefix(block.first_row, block.prefix_digest, block.digest_version)
+        before = Prefix(block.first_row, block.prefix_digest)
         known = self._prefix or Prefix()
-        comparable = known.can_compare(before.version)
         if before.rows < known.rows:
             self._report_difference(
                 block, f"it ended after {before.rows} rows, but {known.rows} rows were read before"
             )
-        elif block.prefix_differs and comparable:
+        elif block.prefix_differs:
             self._report_difference(
                 block, f"its first {known.rows} rows differ from those read before"
             )
             self._prefix = before
-        elif known.rows < before.rows or not comparable:
+        elif known.rows < before.rows:
             self._prefix = before
-            if not comparable:
-                _log.info("replay not compared: another digest version", split=self.split)
         if self.start_prefix is None:
             self.start_prefix = before
 
@@ -393,7 +387,7 @@ class SplitStream:
             self._queued_bytes += block.cost
             self._received_bytes += block.cost
             self.received += block.rows
-            self._prefix = (self._prefix or Prefix()).extend(block.digests, block.digest_version)
+            self._prefix = (self._prefix or Prefix()).extend(block.digests)
             context.stats.rows += block.rows
             context.stats.bytes += block.nbytes
         if block.last:

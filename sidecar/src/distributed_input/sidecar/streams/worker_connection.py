@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -13,14 +13,30 @@ from distributed_input.api import errors
 from distributed_input.api.errors import DistributedInputError, UnavailableError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows import frames
+from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.frames import Frame
 from distributed_input.runtime import logs, statuses
 from distributed_input.runtime.stubs import Stub
 from distributed_input.sidecar.errors import internal_error
 from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
-from distributed_input.sidecar.streams.split_calls import BlockReceiver, SplitCall
 
 _log = logs.get("sidecar.connection")
+
+
+class BlockReceiver(Protocol):
+    """The reader of a stream. The methods are called by the thread that reads the connection."""
+
+    def receive(self, call: SplitCall, block: RowBlock) -> None:
+        """Take the next block of a call. It has not ended before the block with `last`."""
+
+    def fail(self, call: SplitCall, error: DistributedInputError, explained: bool) -> None:
+        """Take the error that ended a call.
+
+        Args:
+            call: the call.
+            error: the error.
+            explained: whether the worker itself reported it. If not, the connection failed.
+        """
 
 
 class WorkerConnection:
@@ -41,7 +57,7 @@ class WorkerConnection:
         self.is_broken = False
         self._direct = direct
         self._worker_id = worker_id
-        self._streams: dict[int, _ConnectedCall] = {}
+        self._streams: dict[int, SplitCall] = {}
         self._numbers = itertools.count(1)
         self._pending = worker_pb2.ConnectRequest()
         self._credits: dict[int, int] = {}
@@ -58,7 +74,7 @@ class WorkerConnection:
         """Open a stream, without waiting for the worker."""
         with self._changed:
             number = next(self._numbers)
-            call = _ConnectedCall(self, number, receiver)
+            call = SplitCall(self, number, receiver)
             if self.is_broken:
                 # In a thread of its own, because the caller may hold a lock.
                 failed = (call, self._error, False)
@@ -184,15 +200,17 @@ class WorkerConnection:
             call.receiver.fail(call, error, explained)
 
 
-class _ConnectedCall:
-    """One stream of a connection."""
+class SplitCall:
+    """An open stream of a worker. Its methods do not wait."""
 
     def __init__(self, connection: WorkerConnection, number: int, receiver: BlockReceiver) -> None:
         self.receiver = receiver
         self._connection, self._number = connection, number
 
     def grant(self, credit: int) -> None:
+        """Let the worker send rows until it has sent `credit` bytes since the stream was opened."""
         self._connection.grant(self._number, credit)
 
     def close(self) -> None:
+        """Close the stream. What arrives later must be ignored."""
         self._connection.close(self._number)

@@ -31,7 +31,6 @@ from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from distributed_input.sidecar.errors import Cancelled
 from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
-from distributed_input.sidecar.streams.split_calls import SplitCalls, WorkerLink
 from distributed_input.sidecar.streams.worker_connection import WorkerConnection
 
 _DIRECT_RETRY_SECONDS = 60.0  # only gRPC is used for this time
@@ -51,18 +50,16 @@ class _Member:
     open_streams: int = 0
     failed_at: float = float("-inf")
     lost: bool = False
-    link: WorkerLink | None = None
+    link: WorkerConnection | None = None
     direct: DirectTransfer | None = None  # the last one
 
-    def open_link(self) -> WorkerLink:
+    def open_link(self) -> WorkerConnection:
         """Return a link that works, as far as this process knows."""
         if self.link is None or self.link.is_broken:
             self.link = self._new_link()
         return self.link
 
-    def _new_link(self) -> WorkerLink:
-        if not self.info.has_connect:
-            return SplitCalls(self.stub, self.info.worker_id)
+    def _new_link(self) -> WorkerConnection:
         failed_at = self.direct.failed_at if self.direct is not None else float("-inf")
         if not self.may_transfer or time.monotonic() - failed_at < _DIRECT_RETRY_SECONDS:
             return WorkerConnection(self.stub, self.info.worker_id)
@@ -103,7 +100,7 @@ _placed = functools.lru_cache(maxsize=64)(place)
 def _worker_stub(channel: grpc.Channel) -> Stub:
     """Return a stub of the worker service. Blocks stay bytes, to be decoded without a copy."""
     service = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-    return Stub(channel, service, dict.fromkeys(("Connect", "Stream"), (None, as_bytes)))
+    return Stub(channel, service, {"Connect": (None, as_bytes)})
 
 
 class WorkerPool:
@@ -183,7 +180,7 @@ class WorkerPool:
 
     def acquire(
         self, concurrent_keys: tuple[tuple[int, ...], ...], key: int
-    ) -> tuple[str, WorkerLink] | None:
+    ) -> tuple[str, WorkerConnection] | None:
         """Return the id and link of the worker for a split, or None if there is no worker.
 
         The worker counts one more open stream until `release`.

@@ -15,9 +15,9 @@ import xxhash
 from distributed_input.rows.prefix import Prefix
 
 KEY_BYTES = 16
-_MAGIC = b"DIS1"
+_MAGIC = b"DIS2"  # another one for other fields or other row digests
 _CHECKSUM_BYTES = 16
-_FIELDS = struct.Struct(f"<{KEY_BYTES}sQQII")  # key, row, digest, its version, rows in an element
+_FIELDS = struct.Struct(f"<{KEY_BYTES}sQQI")  # key, row, digest, rows in an element
 _OVERHEAD = len(_MAGIC) + _CHECKSUM_BYTES + _FIELDS.size
 
 
@@ -49,7 +49,7 @@ class SavedState:
 def encode(state: SavedState) -> bytes:
     """Return a state with its checksum."""
     prefix = state.prefix
-    fields = _FIELDS.pack(state.key, prefix.rows, prefix.digest, prefix.version, state.batch_rows)
+    fields = _FIELDS.pack(state.key, prefix.rows, prefix.digest, state.batch_rows)
     return b"".join([_MAGIC, _checksum(fields, state.data), fields, state.data])
 
 
@@ -65,8 +65,8 @@ def decode(token: bytes) -> SavedState:
     fields, data = token[start:_OVERHEAD], token[_OVERHEAD:]
     if token[len(_MAGIC) : start] != _checksum(fields, data):
         raise StateError("its checksum is wrong")
-    key, row, digest, version, batch_rows = _FIELDS.unpack(fields)
-    return SavedState(key, Prefix(row, digest, version), batch_rows, data)
+    key, row, digest, batch_rows = _FIELDS.unpack(fields)
+    return SavedState(key, Prefix(row, digest), batch_rows, data)
 
 
 def _checksum(fields: bytes, data: bytes) -> bytes:

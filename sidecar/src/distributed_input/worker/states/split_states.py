@@ -33,13 +33,8 @@ class SplitStates:
         self.counts: Counter[str] = Counter({"saved": 0, "restored": 0, "refused": 0})
         self._costs: dict[str, SaveCost] = {}
 
-    def find(self, request: worker_pb2.StreamRequest, version: int) -> SavedState | None:
-        """Return a state from which a stream can start, or None.
-
-        Args:
-            request: request of a sidecar.
-            version: version of the digests of the stream.
-        """
+    def find(self, request: worker_pb2.StreamRequest) -> SavedState | None:
+        """Return a state from which a stream can start, or None."""
         token = request.resume_token
         if not token or is_checked(request):
             return None
@@ -48,7 +43,7 @@ class SplitStates:
         except StateError as error:
             self.refuse(request, error)
             return None
-        if not can_start(state.prefix, request, version):
+        if not can_start(state.prefix, request):
             return None
         return state
 
@@ -58,13 +53,12 @@ class SplitStates:
         return self._files is not None
 
     def take_file(
-        self, request: worker_pb2.StreamRequest, version: int, key: bytes
+        self, request: worker_pb2.StreamRequest, key: bytes
     ) -> tuple[StoredState, SavedState] | None:
         """Return a state in the folder from which a stream can start, or None.
 
         Args:
             request: request of a sidecar.
-            version: version of the digests of the stream.
             key: key of the split.
         """
         if self._files is None or not request.start_row or is_checked(request):
@@ -78,7 +72,7 @@ class SplitStates:
             stored.remove()
             self.refuse(request, error)
             return None
-        if not can_start(state.prefix, request, version):
+        if not can_start(state.prefix, request):
             stored.put_back()
             return None
         return stored, state
@@ -121,7 +115,7 @@ class SplitStates:
             start: rows of the split before its first element.
             batch_rows: number of rows in an element for which the dataset was opened.
         """
-        if source is None or not (request.accept_states or self._files is not None):
+        if source is None:
             return None
         dataset = request.job.dataset_id
         cost = self._costs.setdefault(dataset, SaveCost())
@@ -135,15 +129,14 @@ class SplitStates:
             self._files.write(key, row, token)
 
 
-def can_start(prefix: Prefix, request: worker_pb2.StreamRequest, version: int) -> bool:
+def can_start(prefix: Prefix, request: worker_pb2.StreamRequest) -> bool:
     """Return whether a stream can start with these rows, and check the rows that it has to check.
 
     Args:
         prefix: rows before a state.
         request: request of a sidecar.
-        version: version of the digests of the stream.
     """
-    return prefix.version == version and 0 < prefix.rows <= last_row(request)
+    return 0 < prefix.rows <= last_row(request)
 
 
 def last_row(request: worker_pb2.StreamRequest) -> int:

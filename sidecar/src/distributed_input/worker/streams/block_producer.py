@@ -118,10 +118,10 @@ class BlockProducer:
         """
         if self.progress is not None and self.progress.replayed > cursor.replayed:
             cursor.replayed = self.progress.replayed
-            return self.progress if cursor.request.tell_replay else None
+            return self.progress
         if self.state is not None and cursor.states < self.states and self.state_row <= cursor.row:
             cursor.states = self.states
-            return self.state if cursor.request.accept_states else None
+            return self.state
         return None
 
     def drop_sent_state(self) -> None:

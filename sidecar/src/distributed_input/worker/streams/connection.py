@@ -15,6 +15,7 @@ from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import check_protocol
 from distributed_input.rows.blocks import BLOCK_COST, RowBlock
 from distributed_input.rows.frames import Frame
+from distributed_input.rows.prefix import check_version
 from distributed_input.runtime import logs, statuses
 from distributed_input.worker.compute.task_queue import Order
 from distributed_input.worker.streams.counters import StreamCounters
@@ -26,8 +27,6 @@ from distributed_input.worker.streams.stream_cursor import StreamCursor
 _log = logs.get("worker.connection")
 _MAX_QUEUED_BYTES = 8 << 20  # of all streams of a connection; more wait for the sender
 _MAX_STREAMS = 1 << 14  # of a connection, with refused ones whose error is not sent yet
-UNLIMITED = 1 << 62
-"""Credit of a stream that is limited otherwise."""
 
 
 class _Sending:
@@ -149,6 +148,7 @@ class Connection:
             self._streams[number] = sending
         try:
             check_protocol(request.protocol, "the sidecar")
+            check_version(request.digest_version)
             counters = self._open_streams.enter()
         except DistributedInputError as error:
             self.queue(sending, (), error.with_traceback(None))  # it would keep these frames

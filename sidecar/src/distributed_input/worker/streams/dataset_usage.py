@@ -17,8 +17,8 @@ _IGNORED_FIELDS = (
 
 DatasetKey = tuple[bytes, int]
 """Identifies a dataset: the fields of the job that its rows depend on, and the seed."""
-SplitKey = tuple[DatasetKey, int, int, int]
-"""Identifies a split of a dataset: dataset, epoch, split, version of the digests."""
+SplitKey = tuple[DatasetKey, int, int]
+"""Identifies a split of a dataset: dataset, epoch and split."""
 
 
 def sharing_keys(request: worker_pb2.StreamRequest) -> tuple[DatasetKey, SplitKey]:
@@ -31,7 +31,7 @@ def sharing_keys(request: worker_pb2.StreamRequest) -> tuple[DatasetKey, SplitKe
     for name in _IGNORED_FIELDS:
         job.ClearField(name)
     dataset = job.SerializeToString(deterministic=True), request.seed
-    return dataset, (dataset, request.epoch, request.split, request.digest_version or 1)
+    return dataset, (dataset, request.epoch, request.split)
 
 
 @dataclass

@@ -14,7 +14,6 @@ from distributed_input.api.errors import SpecError
 from distributed_input.rows import encode
 from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
-from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.rows.runs import Bytes, Offsets, row_offsets, slice_run
 from distributed_input.tfdata import user_code
 from distributed_input.worker import crash_notes
@@ -79,7 +78,6 @@ class ElementRows:
 def encode_elements(
     split: SplitIterator,
     counters: StreamCounters,
-    digest_version: int = DIGEST_VERSION,
     first_row: int = 0,
     saver: StateSaver | None = None,
     of: Computed = UNNAMED,
@@ -89,7 +87,6 @@ def encode_elements(
     Args:
         split: the elements.
         counters: `busy_seconds` is updated.
-        digest_version: version of the rows' digests.
         first_row: index of the first row of the first element.
         saver: saves the state of the split between elements.
         of: names the split, for errors.
@@ -125,7 +122,7 @@ def encode_elements(
             taken += 1
             digests = _NO_DIGESTS
             if rows:
-                digests = row_digests(widths, buffers, rows, first_row, digest_version)
+                digests = row_digests(widths, buffers, rows, first_row)
             if saver is not None:
                 saver.add(digests, seconds)
             if rows:

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.assignment.identity import ORDER_VERSION
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import Column
-from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
+from distributed_input.rows.prefix import Prefix
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.saved_state import StateError
@@ -59,9 +58,8 @@ def split_blocks(
     """
     start = start or Prefix()
     replay = Replay(request.start_row, request.prefix_rows, start)
-    version = digest_version(request)
     of = Computed.of(request.job, request.epoch, request.split)
-    elements = encode_elements(split, counters, version, start.rows, saver, of)
+    elements = encode_elements(split, counters, start.rows, saver, of)
     if saver is not None and start.rows:
         saver.pause()
     rest = yield from _replay(replay, elements, split.row.columns, counters, saver)
@@ -72,7 +70,7 @@ def split_blocks(
     end_row, first = replay.prefix.rows, True
     for rows in chain(rest, elements):
         for part in cut_rows(rows, split.row.columns, block_bytes(request)):
-            block = _block_of(part, version)
+            block = _block_of(part)
             block = _with_stream_header(block, request, replay, node) if first else block
             first, end_row = False, block.end_row
             counters.rows += block.rows
@@ -80,13 +78,8 @@ def split_blocks(
             yield block
         yield from _new_state(saver)
     nothing = (np.zeros(0, np.uint8),) * split.row.buffer_count
-    end = RowBlock(end_row, 0, nothing, _NO_DIGESTS, last=True, digest_version=version)
+    end = RowBlock(end_row, 0, nothing, _NO_DIGESTS, last=True)
     yield _with_stream_header(end, request, replay, node) if first else end
-
-
-def digest_version(request: worker_pb2.StreamRequest) -> int:
-    """Return the version of the digests of a stream: the request's, if this worker has it."""
-    return min(request.digest_version or 1, DIGEST_VERSION)
 
 
 def block_bytes(request: worker_pb2.StreamRequest) -> int:
@@ -187,15 +180,9 @@ def _new_state(saver: StateSaver | None) -> Iterator[RowBlock]:
         yield RowBlock(0, 0, (), _NO_DIGESTS, resume_token=token)
 
 
-def _block_of(rows: ElementRows, version: int) -> RowBlock:
-    return RowBlock(
-        rows.first_row,
-        rows.rows,
-        tuple(rows.buffers),
-        rows.digests,
-        busy_seconds=rows.seconds,
-        digest_version=version,
-    )
+def _block_of(rows: ElementRows) -> RowBlock:
+    buffers = tuple(rows.buffers)
+    return RowBlock(rows.first_row, rows.rows, buffers, rows.digests, busy_seconds=rows.seconds)
 
 
 def _with_stream_header(
@@ -208,5 +195,4 @@ def _with_stream_header(
         prefix_differs=request.check_prefix and replay.differs(known),
         node=node,
         prefix_digest=replay.prefix.digest,
-        order_version=ORDER_VERSION,
     )

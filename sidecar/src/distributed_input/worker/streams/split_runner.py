@@ -20,7 +20,6 @@ from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rat
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.split_blocks import (
     block_bytes,
-    digest_version,
     progress_report,
     split_blocks,
 )
@@ -65,7 +64,7 @@ class SplitRunner:
 
         If a saved state cannot be used, the split is replayed from its first row.
         """
-        state = self._states.find(request, digest_version(request))
+        state = self._states.find(request)
         request.ClearField("resume_token")  # it may be large
         stored = None
         if state is None:
@@ -99,8 +98,7 @@ class SplitRunner:
         opened = self._open_with(request, self._element_rows(request))
         if opened.state is None:
             return None, None
-        version = digest_version(request)
-        return self._states.take_file(request, version, opened.state.key) or (None, None)
+        return self._states.take_file(request, opened.state.key) or (None, None)
 
     def _run(
         self, request: worker_pb2.StreamRequest, split: _OpenSplit, counters: StreamCounters
@@ -132,7 +130,7 @@ class SplitRunner:
 
     def _open(self, request: worker_pb2.StreamRequest) -> _OpenSplit:
         """Return the split from its first row, with a batch size that suits the dataset's rate."""
-        start = Prefix(version=digest_version(request))
+        start = Prefix()
         rows = self._element_rows(request)
         elements = self._open_with(request, rows)
         if elements.from_python:

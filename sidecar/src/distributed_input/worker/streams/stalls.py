@@ -25,7 +25,7 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
     """
     if producer.running_since is None or now - producer.running_since < STALL_SECONDS:
         return None
-    (job, _), epoch, split, _ = producer.key
+    (job, _), epoch, split = producer.key
     thread = producer.blocks.thread if isinstance(producer.blocks, OwnThread) else producer.thread
     return types_pb2.StalledSplit(
         dataset=dataset_name(types_pb2.Job.FromString(job)),

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.assignment.identity import ORDER_VERSION
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.prefix import Prefix
@@ -105,7 +104,6 @@ def joining_block(block: RowBlock, cursor: StreamCursor) -> RowBlock:
         prefix_differs=cursor.request.check_prefix and not checked.matches(cursor.known),
         node=NODE,
         prefix_digest=cursor.prefix.digest,
-        order_version=ORDER_VERSION,
     )
 
 
@@ -122,11 +120,5 @@ def rows_from(block: RowBlock, row: int, request: worker_pb2.StreamRequest) -> R
     skipped = row - block.first_row
     columns = ElementSpec.from_json(request.job.row_spec).columns
     rest = slice_run(columns, block.buffers, skipped, block.rows)
-    return RowBlock(
-        row,
-        block.rows - skipped,
-        tuple(rest),
-        block.digests[skipped:],
-        node=block.node,
-        digest_version=block.digest_version,
-    )
+    digests = block.digests[skipped:]
+    return RowBlock(row, block.rows - skipped, tuple(rest), digests, node=block.node)

@@ -20,7 +20,12 @@ DEFAULTS = {
     "batching": {"globalBatchSize": None, "remainder": "keep"},
     "order": "strict",
     "determinism": "warn",
-    "sidecar": {"bufferBytes": 256 * 2**20, "timeoutSeconds": 600},
+    "sidecar": {
+        "readAhead": None,
+        "bufferBytes": 256 * 2**20,
+        "timeoutSeconds": 600,
+        "transfer": "auto",
+    },
 }
 
 

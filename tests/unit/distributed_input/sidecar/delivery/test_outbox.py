@@ -192,7 +192,7 @@ def test_progress_acknowledges_units_and_ends_a_wait(outbox: UnitOutbox, slots: 
     outbox.record_progress(trainer_pb2.Progress(waiting=True))
     times = outbox.times()
     assert (outbox.acks.units, times.wait_seconds, times.wall_seconds) == (1, 2, 3)
-    assert times.received is None, "an older client"
+    assert times.received is None
     received = types_pb2.ReceivedTotals(trainer="t", rows=2)
     outbox.record_progress(trainer_pb2.Progress(generation=1, units=1, received=received))
     assert outbox.times().received == received

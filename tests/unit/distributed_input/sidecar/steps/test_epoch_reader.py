@@ -129,11 +129,7 @@ def test_steps_that_wait_open_as_many_splits_as_the_workers_can_compute(
 
 def heartbeat_of(info: dispatcher_pb2.WorkerInfo) -> dispatcher_pb2.WorkerHeartbeatRequest:
     return dispatcher_pb2.WorkerHeartbeatRequest(
-        worker_id=info.worker_id,
-        address=info.address,
-        capacity=info.capacity,
-        has_connect=info.has_connect,
-        protocol=PROTOCOL,
+        worker_id=info.worker_id, address=info.address, capacity=info.capacity, protocol=PROTOCOL
     )
 
 
@@ -143,6 +139,9 @@ class FakeExchange:
     requests = 0
 
     def check_run(self) -> None:
+        pass
+
+    def check_others(self) -> None:
         pass
 
     def request_heartbeat(self) -> None:

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.assignment import identity
 from distributed_input.assignment.share import Share, share_of
 from distributed_input.rows.blocks import RowBlock
-from distributed_input.rows.prefix import UNKNOWN_VERSION, Prefix
+from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 from distributed_input.sidecar.steps.resume import ResumeBase
@@ -73,6 +74,7 @@ def test_a_restored_position_skips_no_row(system: System, done: int) -> None:
         found += take(steps, BATCH)
         steps.done += 1
     position = steps.position()
+    identity.stamp(position, before.reader.source.job)
     assert (position.step, position.epoch, position.job) == (done, 0, "train")
     resumed = after.open(position)
     again = resumed.position()
@@ -82,23 +84,6 @@ def test_a_restored_position_skips_no_row(system: System, done: int) -> None:
     assert sorted(found) == list(range(ROWS))
     before.reader.close()
     after.reader.close()
-
-
-@pytest.mark.parametrize(
-    ("version", "old", "new"), [(1, [6], []), (2, [], [6]), (UNKNOWN_VERSION, [], [])]
-)
-def test_a_position_keeps_the_versions_of_digests_apart(
-    system: System, monkeypatch: pytest.MonkeyPatch, version: int, old: list[int], new: list[int]
-) -> None:
-    """An older sidecar restores only prefixes that it can compare."""
-    epoch = Epoch(system)
-    steps = epoch.open()
-    at = PartitionPosition(0, 0, 6, Prefix(6, 99, version), ended=False)
-    monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at})
-    position = steps.position()
-    assert [one.rows for one in position.prefixes] == old
-    assert [one.rows for one in position.prefixes_v2] == new
-    epoch.reader.close()
 
 
 def test_no_block_crosses_the_border_of_a_unit(system: System) -> None:
@@ -117,8 +102,8 @@ def test_no_block_crosses_the_border_of_a_unit(system: System) -> None:
     "at",
     [
         PartitionPosition(0, 0, 6, None, ended=False),
-        PartitionPosition(0, 0, 0, Prefix(0, 0, 2), ended=False),
-        PartitionPosition(2, 20, 20, Prefix(6, 99, 2), ended=True),
+        PartitionPosition(0, 0, 0, Prefix(0, 0), ended=False),
+        PartitionPosition(2, 20, 20, Prefix(6, 99), ended=True),
     ],
     ids=["unknown", "no rows", "ended"],
 )
@@ -130,7 +115,6 @@ def test_a_position_has_only_prefixes_that_can_be_checked(
     monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at})
     position = steps.position(3)
     assert not position.prefixes
-    assert not position.prefixes_v2
     first = trainer_pb2.Anchor(ordinal=at.ordinal, rows=at.before, ended=at.ended)
     assert list(position.anchors) == [first, trainer_pb2.Anchor()]
     assert (position.extra_units, position.base_step) == (3, 0)

@@ -10,6 +10,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.api.proto.trainer_pb2 import Anchor, Position
 from distributed_input.api.proto.trainer_pb2 import Prefix as PrefixMessage
+from distributed_input.assignment import identity
 from distributed_input.assignment.share import share_of
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps import resume
@@ -27,7 +28,8 @@ def job(**fields: Any) -> types_pb2.Job:
 
 def saved(**fields: Any) -> Position:
     fields = {
-        "job": "train", "seed": 7, "partitions": 4, "global_batch_size": 8, "consumers": 2, **fields
+        "job": "train", "seed": 7, "partitions": 4, "global_batch_size": 8, "consumers": 2,
+        "format": identity.FORMAT, **fields,
     }  # fmt: skip
     return Position(**fields)
 
@@ -61,10 +63,11 @@ def test_a_strict_position_restores_any_consumer_of_any_count() -> None:
 @pytest.mark.parametrize("fields", [{"mode": types_pb2.PARALLEL_EPOCHS}, {"order": types_pb2.ANY}])
 def test_other_positions_restore_only_their_own_consumer(fields: dict[str, int]) -> None:
     own = job(**fields)
-    resume.check_position(saved(consumer=1), own, share_of(own, 1, 2))
+    position = saved(consumer=1, mode=own.mode)
+    resume.check_position(position, own, share_of(own, 1, 2))
     for consumer, consumers in ((0, 2), (1, 4)):
         with pytest.raises(PositionError, match="consumer 1 of 2 restores only that consumer"):
-            resume.check_position(saved(consumer=1), own, share_of(own, consumer, consumers))
+            resume.check_position(position, own, share_of(own, consumer, consumers))
 
 
 def test_rows_follow_from_the_step_and_from_known_totals() -> None:
@@ -120,8 +123,8 @@ PREFIX = PrefixMessage(partition=1, split=1, rows=4, digest=99)
 @pytest.mark.parametrize(
     ("rows", "start"),
     [
-        (15, PartitionStart(1, 10, 15, Prefix(4, 99, 1))),
-        (14, PartitionStart(1, 10, 14, Prefix(4, 99, 1))),
+        (15, PartitionStart(1, 10, 15, Prefix(4, 99))),
+        (14, PartitionStart(1, 10, 14, Prefix(4, 99))),
         (13, PartitionStart(1, 10, 13)),  # before the end of the prefix
         (10, PartitionStart(1, 10, 10)),  # at the anchor
         (9, PartitionStart(0, 0, 9)),  # before the anchor
@@ -136,12 +139,6 @@ def test_only_the_prefix_of_the_opened_split_is_used() -> None:
     other = PrefixMessage(partition=1, split=3, rows=4, digest=99)
     position = saved(anchors=ANCHORS, prefixes=[other])
     assert resume.start_of(position, 1, 15, SPLITS).prefix is None
-
-
-def test_a_prefix_has_the_version_that_it_was_saved_with() -> None:
-    old = resume.start_of(saved(anchors=ANCHORS, prefixes=[PREFIX]), 1, 15, SPLITS)
-    new = resume.start_of(saved(anchors=ANCHORS, prefixes_v2=[PREFIX]), 1, 15, SPLITS)
-    assert (old.prefix, new.prefix) == (Prefix(4, 99, 1), Prefix(4, 99, 2))
 
 
 def test_totals_are_known_of_partitions_that_had_ended() -> None:
@@ -244,7 +241,11 @@ def test_the_position_of_another_job_opens_nothing() -> None:
 
 def test_in_parallel_epochs_a_consumer_reads_all_partitions_together() -> None:
     """A step has 4 of the 8 rows for each of the two consumers."""
-    base, reader = opened(saved(step=3), job(mode=types_pb2.PARALLEL_EPOCHS), consumers=2)
+    base, reader = opened(
+        saved(step=3, mode=types_pb2.PARALLEL_EPOCHS),
+        job(mode=types_pb2.PARALLEL_EPOCHS),
+        consumers=2,
+    )
     assert base == ResumeBase(3, [3, 3, 3, 3])
     assert reader.opened == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
@@ -299,5 +300,5 @@ def test_a_step_of_whole_elements_has_one_for_each_partition(order: int) -> None
 
 def test_in_parallel_epochs_there_may_be_more_consumers_than_partitions() -> None:
     parallel = job(mode=types_pb2.PARALLEL_EPOCHS, global_batch_size=0)
-    position = saved(consumers=9, consumer=8, global_batch_size=0, own_rows=[])
+    position = saved(consumers=9, consumer=8, global_batch_size=0, own_rows=[], mode=parallel.mode)
     resume.check_position(position, parallel, share_of(parallel, 8, 9))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -96,38 +95,6 @@ class DifferentWorker(Worker):
         yield from super().Stream(request, context)
 
 
-class OlderWorker(Worker):
-    """Sends digests of version 1, and finds that a prefix of version 2 differs from them."""
-
-    def Stream(  # noqa: N802
-        self, request: worker_pb2.StreamRequest, context: Any
-    ) -> Iterator[bytes]:
-        for data in super().Stream(request, context):
-            block, differs = blocks.decode(data), request.digest_version != 1
-            yield blocks.encode(
-                replace(
-                    block,
-                    digest_version=1,
-                    prefix_digest=block.first_row,
-                    prefix_differs=differs and request.check_prefix,
-                )
-            )
-
-
-class OrderedWorker(Worker):
-    """Reports the version of its order of rows."""
-
-    def __init__(self, order_version: int) -> None:
-        super().__init__(ROWS)
-        self._order_version = order_version
-
-    def Stream(  # noqa: N802
-        self, request: worker_pb2.StreamRequest, context: Any
-    ) -> Iterator[bytes]:
-        for data in super().Stream(request, context):
-            yield blocks.encode(replace(blocks.decode(data), order_version=self._order_version))
-
-
 class ShortWorker(Worker):
     """Sends `rows` rows and breaks the first stream; then its split ends after `later` rows."""
 
@@ -189,7 +156,6 @@ class ReplayingWorker(Worker):
         if not self._steps:
             yield from super().Stream(request, context)
             return
-        assert request.tell_replay
         nothing = np.zeros(0, np.uint64)
         for replayed in range(1, self._steps.pop(0) + 1):
             threading.Event().wait(self._seconds)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows.blocks import RowBlock
-from distributed_input.sidecar.streams.split_calls import BlockReceiver
+from distributed_input.sidecar.streams.worker_connection import BlockReceiver
 
 
 def block_at(first: int, rows: int, last: bool = False) -> RowBlock:
@@ -36,7 +37,7 @@ class GivenCall:
         self, request: worker_pb2.StreamRequest, credit: int, receiver: BlockReceiver
     ) -> None:
         self.request = request
-        self.receiver = receiver
+        self.receiver: Any = receiver
         self.granted: list[int] = []
         self.closed = 0
         self._row, self._credit, self._sent = request.start_row, credit, 0

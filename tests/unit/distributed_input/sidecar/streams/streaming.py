@@ -29,7 +29,7 @@ def serve(worker: Worker) -> serving.Server:
 
 def info(name: str, server: serving.Server) -> dispatcher_pb2.WorkerInfo:
     """Return what the dispatcher would report of a worker."""
-    return dispatcher_pb2.WorkerInfo(worker_id=name, address=server.address, has_connect=True)
+    return dispatcher_pb2.WorkerInfo(worker_id=name, address=server.address)
 
 
 def context(

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,6 @@ from distributed_input.api.errors import (
     UnavailableError,
 )
 from distributed_input.api.proto import worker_pb2
-from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
@@ -42,8 +41,6 @@ from tests.unit.distributed_input.sidecar.streams.fake_workers import (
     DifferentWorker,
     HangingWorker,
     InvalidWorker,
-    OlderWorker,
-    OrderedWorker,
     ReplayingWorker,
     ScriptedWorker,
     ShortWorker,
@@ -69,23 +66,9 @@ ROW_COST = 8 + 8 + 512  # of a block with one row
 DATASET_ERROR = DatasetFnError("the dataset: ZeroDivisionError")
 
 
-class PoolOfOneKind(WorkerPool):
-    """Workers that all have, or all lack, the method Connect."""
-
-    def __init__(self, has_connect: bool) -> None:
-        super().__init__(Credentials())
-        self._has_connect = has_connect
-
-    def add(self, infos: Iterable[WorkerInfo]) -> None:
-        infos = list(infos)
-        for one in infos:
-            one.has_connect = self._has_connect
-        super().add(infos)
-
-
-@pytest.fixture(params=[True, False], ids=["connection", "calls"])
-def pool(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
-    pool = PoolOfOneKind(request.param)
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    pool = WorkerPool(Credentials())
     yield pool
     pool.close()
 
@@ -163,7 +146,6 @@ def test_a_state_is_sent_until_a_worker_has_begun_to_use_it(pool: WorkerPool) ->
     worker = StatefulWorker()
     assert read(pool, worker) == ROWS
     assert [request.resume_token for request in worker.requests] == [b"", b"state", b"state", b""]
-    assert all(request.accept_states for request in worker.requests)
     assert {request.start_row for request in worker.requests[1:]} == {3}
 
 
@@ -363,47 +345,6 @@ def test_a_replay_that_differs_ends_a_strict_stream_without_a_warning(pool: Work
     stream = open_split(shared, 0, 0, 3, Prefix(3, 999))
     eventually(lambda: isinstance(stream._error, ReplayError))
     assert shared.differences == []
-    server.stop(0)
-
-
-def test_a_replay_with_another_digest_version_is_not_compared(pool: WorkerPool) -> None:
-    """A worker of an older version reports a difference: it compares two versions of digests."""
-    new, old = serve(ScriptedWorker((5, LEAVING))), serve(OlderWorker(ROWS))
-    pool.update([info("new", new)])
-    shared = context(pool, strict=True)
-    stream = open_stream(shared)
-    eventually(lambda: stream.received == 5)
-    pool.update([info("old", old)])
-    new.stop(0)
-    assert take_all(shared, stream) == ROWS
-    assert (shared.stats.mismatches, shared.differences) == (0, [])
-    assert stream._prefix == Prefix(ROWS, 5, 1)
-    old.stop(0)
-
-
-def test_a_worker_with_an_earlier_order_of_rows_is_not_used(pool: WorkerPool) -> None:
-    old, new = serve(OrderedWorker(0)), serve(OrderedWorker(1))
-    pool.update([info("old", old)])
-    shared = context(pool)
-    shared.plan.job.order_version = 1
-    stream = open_stream(shared)
-    eventually(lambda: "orders rows by version 0" in stream.failure)
-    assert stream.received == 0
-    pool.update([info("new", new)])
-    assert take_all(shared, stream) == ROWS
-    old.stop(0)
-    new.stop(0)
-
-
-def test_an_older_workers_replay_is_compared_with_its_own_version(pool: WorkerPool) -> None:
-    old = OlderWorker(ROWS)
-    server = serve(old)
-    pool.update([info("old", server)])
-    shared = context(pool, strict=True)
-    for known, differs in ((Prefix(3, 3, 1), False), (Prefix(3, 3, 2), False)):
-        stream = open_split(shared, 0, 0, 3, known)
-        assert take_all(shared, stream) == ROWS - 3
-        assert bool(shared.stats.mismatches) == differs
     server.stop(0)
 
 

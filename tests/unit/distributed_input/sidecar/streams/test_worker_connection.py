@@ -23,10 +23,9 @@ from distributed_input.rows.frames import Frame
 from distributed_input.runtime.message_socket import MessageSocket
 from distributed_input.sidecar.streams import direct_transfer
 from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
-from distributed_input.sidecar.streams.split_calls import SplitCall
 from distributed_input.sidecar.streams.split_stream import SplitStream
 from distributed_input.sidecar.streams.stream_context import StreamContext
-from distributed_input.sidecar.streams.worker_connection import WorkerConnection
+from distributed_input.sidecar.streams.worker_connection import SplitCall, WorkerConnection
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar.streams.given_workers import block_at
 from tests.unit.distributed_input.sidecar.streams.streaming import (

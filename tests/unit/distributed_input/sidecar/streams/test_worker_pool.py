@@ -25,7 +25,6 @@ from distributed_input.sidecar.errors import Cancelled
 from distributed_input.sidecar.streams import direct_transfer, worker_pool
 from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
-from distributed_input.sidecar.streams.split_calls import SplitCalls
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar.system import eventually
 
@@ -262,22 +261,13 @@ def test_the_streams_of_a_worker_share_its_link_while_it_works(
         return made[-1]
 
     monkeypatch.setattr(worker_pool, "WorkerConnection", connect)
-    new = worker("a")
-    new.has_connect = True
-    pool.update([new])
+    pool.update([worker("a")])
     links = [pool.acquire(KEYS, key) for key in KEYS[0]]
     assert links == [("a", made[0])] * 4
     made[0].is_broken = True
     assert pool.acquire(KEYS, 1) == ("a", made[1])
     assert pool.acquire(KEYS, 2) == ("a", made[1])
     assert len(made) == 2
-
-
-def test_a_worker_of_an_earlier_version_gets_a_call_for_each_split(pool: WorkerPool) -> None:
-    pool.update([worker("a")])
-    chosen = pool.acquire(KEYS, 1)
-    assert chosen is not None
-    assert isinstance(chosen[1], SplitCalls)
 
 
 class GivenLinks:
@@ -291,7 +281,7 @@ class GivenLinks:
         monkeypatch.setattr(direct_transfer, "time", clock)
         monkeypatch.setattr(worker_pool, "WorkerConnection", self._connect)
         pool.update(
-            WorkerInfo(worker_id=name, address=f"{host}:9", has_connect=True)
+            WorkerInfo(worker_id=name, address=f"{host}:9")
             for name, host in (("a", "127.0.0.1"), ("b", "[::1]"))
         )
 

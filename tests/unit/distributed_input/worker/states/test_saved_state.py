@@ -19,7 +19,7 @@ _words = st.integers(0, 2**64 - 1)
 states = st.builds(
     SavedState,
     st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES),
-    st.builds(Prefix, _words, _words, st.integers(0, 3)),
+    st.builds(Prefix, _words, _words),
     st.integers(0, 2**32 - 1),
     st.binary(max_size=300),
 )

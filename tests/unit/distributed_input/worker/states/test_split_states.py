@@ -20,8 +20,8 @@ def _no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "is_checked", lambda request: False)
 
 
-def token_at(row: int, version: int = 2) -> bytes:
-    return encode(SavedState(KEY, Prefix(row, 5, version), 4, b"data"))
+def token_at(row: int) -> bytes:
+    return encode(SavedState(KEY, Prefix(row, 5), 4, b"data"))
 
 
 def request(token: bytes, **fields: Any) -> worker_pb2.StreamRequest:
@@ -31,38 +31,34 @@ def request(token: bytes, **fields: Any) -> worker_pb2.StreamRequest:
 
 def test_a_state_before_the_start_is_used() -> None:
     states = SplitStates()
-    found = states.find(request(token_at(8), start_row=8), 2)
+    found = states.find(request(token_at(8), start_row=8))
     assert found is not None
     assert found.prefix == Prefix(8, 5)
-    assert states.find(request(token_at(9), start_row=8), 2) is None
+    assert states.find(request(token_at(9), start_row=8)) is None
 
 
 def test_at_least_one_row_behind_a_state_is_checked() -> None:
     states = SplitStates()
     fields = {"start_row": 8, "prefix_rows": 6, "check_prefix": True}
-    assert states.find(request(token_at(5), **fields), 2) is not None
-    assert states.find(request(token_at(6), **fields), 2) is None
-
-
-def test_a_state_with_digests_of_another_version_is_not_used() -> None:
-    assert SplitStates().find(request(token_at(1, version=1), start_row=8), 2) is None
+    assert states.find(request(token_at(5), **fields)) is not None
+    assert states.find(request(token_at(6), **fields)) is None
 
 
 def test_a_damaged_state_is_refused() -> None:
     states = SplitStates()
-    assert states.find(request(token_at(1)[:-1], start_row=8), 2) is None
+    assert states.find(request(token_at(1)[:-1], start_row=8)) is None
     assert states.counts == {"saved": 0, "restored": 0, "refused": 1}
 
 
 def test_a_stream_without_a_state_is_no_failure() -> None:
     states = SplitStates()
-    assert states.find(request(b"", start_row=8), 2) is None
+    assert states.find(request(b"", start_row=8)) is None
     assert states.counts["refused"] == 0
 
 
 def test_no_state_is_used_in_an_epoch_that_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "is_checked", lambda request: True)
-    assert SplitStates().find(request(token_at(8), start_row=8), 2) is None
+    assert SplitStates().find(request(token_at(8), start_row=8)) is None
 
 
 def test_one_epoch_of_sixteen_is_checked() -> None:

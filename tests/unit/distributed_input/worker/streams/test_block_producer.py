@@ -28,7 +28,7 @@ NO_OUTLET: Any = None
 def producer_of(start: int = 0, rows: int = 0) -> BlockProducer:
     nothing: Any = iter(())
     producer = BlockProducer(
-        ((b"", 0), 0, 0, 2),
+        ((b"", 0), 0, 0),
         nothing,
         BlockWindow(start),
         StreamCounters(),
@@ -40,7 +40,7 @@ def producer_of(start: int = 0, rows: int = 0) -> BlockProducer:
 
 
 def cursor_at(row: int, known: int | None = None, change: int = 0) -> StreamCursor:
-    request = worker_pb2.StreamRequest(start_row=row, tell_replay=True)
+    request = worker_pb2.StreamRequest(start_row=row)
     if known is not None:
         request.prefix_rows, request.check_prefix = known, True
         request.prefix_digest = prefix_of(known).digest + change
@@ -104,8 +104,6 @@ def test_progress_is_sent_once_and_ends_with_the_first_block() -> None:
 def test_a_state_is_reported_once_and_after_the_rows_before_it() -> None:
     producer, behind, at = producer_of(0, 4), cursor_at(3), cursor_at(4)
     producer.streams = [behind, at]
-    for cursor in producer.streams:
-        cursor.request.accept_states = True
     producer.publish(state_of(b"state"))
     assert producer.next_report(behind) is None
     report = producer.next_report(at)
@@ -117,15 +115,6 @@ def test_a_state_is_reported_once_and_after_the_rows_before_it() -> None:
     assert producer.next_report(behind) is not None
     producer.drop_sent_state()
     assert producer.state is None
-
-
-def test_what_a_stream_does_not_accept_is_not_reported_again_when_it_does() -> None:
-    producer, cursor = producer_of(0), cursor_at(0)
-    cursor.request.tell_replay = False
-    producer.publish(progress_of(2))
-    assert producer.next_report(cursor) is None
-    cursor.request.tell_replay = True
-    assert producer.next_report(cursor) is None
 
 
 def test_closing_a_split_that_fails_to_close_raises_nothing() -> None:

@@ -19,8 +19,9 @@ from distributed_input.api.protocol import PROTOCOL
 from distributed_input.rows import blocks, frames
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.frames import Frame
+from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.worker.streams import connection as module
-from distributed_input.worker.streams.connection import UNLIMITED, Connection
+from distributed_input.worker.streams.connection import Connection
 from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.open_streams import OpenStreams
 from distributed_input.worker.streams.shared_producers import SharedProducers
@@ -36,6 +37,8 @@ from tests.unit.distributed_input.worker.streams.blockcases import (
 from tests.unit.distributed_input.worker.streams.pulled_stream import inline_pool
 
 ONE = block_of(0, 1).cost
+
+UNLIMITED = 1 << 62
 
 
 class Splits:
@@ -73,7 +76,7 @@ class Splits:
 
 def request(split: int = 0, **fields: Any) -> worker_pb2.StreamRequest:
     job = types_pb2.Job(name="train", dataset_id="d", row_spec=ROW.to_json())
-    values: dict[str, Any] = {"protocol": PROTOCOL, "ordinal": split, **fields}
+    values = {"protocol": PROTOCOL, "digest_version": DIGEST_VERSION, "ordinal": split, **fields}
     return worker_pb2.StreamRequest(job=job, split=split, **values)
 
 
@@ -255,7 +258,7 @@ def test_a_state_comes_after_the_rows_before_it() -> None:
     splits = Splits()
     splits.state = b"state"
     connection, _ = connection_of(splits)
-    connection.open(0, request(accept_states=True), UNLIMITED)
+    connection.open(0, request(), UNLIMITED)
     received = blocks_in(sent(connection))
     (at,) = [i for i, block in enumerate(received) if block.resume_token]
     assert received[at].resume_token == b"state"

@@ -40,14 +40,6 @@ def test_another_epoch_or_split_of_a_dataset_has_another_split_key(field: str) -
     assert sharing_keys(other)[1] != sharing_keys(request_of())[1]
 
 
-def test_streams_with_digests_of_other_versions_have_another_split_key() -> None:
-    old, new = request_of(), request_of()
-    new.digest_version = 2
-    assert sharing_keys(old)[1] != sharing_keys(new)[1]
-    old.digest_version = 1
-    assert sharing_keys(old) == sharing_keys(request_of()), "older sidecars request version 1"
-
-
 class Clock:
     def __init__(self) -> None:
         self.now = 1000.0

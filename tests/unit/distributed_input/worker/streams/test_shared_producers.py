@@ -187,11 +187,9 @@ def test_every_stream_gets_its_rows_once_and_in_order(
             if i not in running:
                 start, check = starts[i]
                 stream = request(f"job-{i}", start, start if check and start <= ROWS else None)
-                stream.tell_replay = i % 2 == 0
                 running[i] = PulledStream(producers, stream, counters)
             block = next(running[i], None)
             if block is not None and block.replayed:
-                assert i % 2 == 0
                 assert block.replayed <= starts[i][0] + len(rows_in(received[i]))
             elif block is not None:
                 received[i].append(block)
@@ -211,20 +209,16 @@ def test_every_stream_gets_its_rows_once_and_in_order(
             assert prefix == prefix_of(ROWS)
 
 
-def test_a_state_is_sent_to_the_stream_that_produced_it_if_it_accepts_states() -> None:
+def test_a_state_is_sent_once_to_a_stream_that_produced_it() -> None:
     splits = FakeSplits([5])
     splits.state = b"state"
     producers = producers_of(splits)
     found = {}
-    for job, accepts in (("a", True), ("b", True), ("c", False)):
-        stream = request(job)
-        stream.accept_states = accepts
-        if job == "c":
-            stream.epoch = 1  # its own producer
-        sent = read(producers, stream)
+    for job in "ab":
+        sent = read(producers, request(job))
         found[job] = [block.resume_token for block in sent if block.resume_token]
         assert rows_in([block for block in sent if block.rows]) == list(range(ROWS))
-    assert found == {"a": [b"state"], "b": [], "c": []}
+    assert found == {"a": [b"state"], "b": []}
 
 
 def test_rows_of_jobs_at_the_same_speed_are_produced_once() -> None:
@@ -596,9 +590,7 @@ def test_a_stream_that_changes_producers_gets_the_progress_of_the_new_replay(
     producers = producers_of(splits, limit=1)
     slow = []
     for name in ("leader", "other"):
-        first = request(name, start=20)
-        first.tell_replay = True
-        slow.append(PulledStream(producers, first))
+        slow.append(PulledStream(producers, request(name, start=20)))
 
     def next_of_each() -> list[int]:
         return [next(stream).replayed for stream in slow]

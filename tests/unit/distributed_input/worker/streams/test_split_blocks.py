@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
-from distributed_input.rows.digest import row_digests
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams import split_blocks as module
@@ -103,21 +102,6 @@ def test_a_block_has_the_requested_size(
     found = list(split_blocks(request, split_of(40, 40), "node", StreamCounters()))
     assert max(block.rows for block in found) == largest
     assert rows_in(found) == list(range(40))
-
-
-@pytest.mark.parametrize(("requested", "sent"), [(0, 1), (1, 1), (2, 2), (9, 2)])
-def test_digests_have_the_requested_version_if_the_worker_has_it(requested: int, sent: int) -> None:
-    job = types_pb2.Job(name="train", row_spec=ROW.to_json())
-    request = worker_pb2.StreamRequest(job=job, digest_version=requested, start_row=2)
-    assert module.digest_version(request) == sent
-    found = list(split_blocks(request, split_of(5), "node", StreamCounters()))
-    decoded = [blocks.decode(blocks.encode(block)) for block in found]
-    assert {block.digest_version for block in decoded} == {sent}
-    data = np.arange(5, dtype=np.int64).view(np.uint8)
-    expected = row_digests([8], [data], 5, 0, sent)
-    assert Prefix(2, decoded[0].prefix_digest).extend(
-        np.concatenate([block.digests for block in decoded])
-    ) == Prefix().extend(expected)
 
 
 def test_a_long_replay_reports_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:

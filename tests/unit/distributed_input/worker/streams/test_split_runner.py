@@ -98,9 +98,7 @@ def request_of(start: int = 0, token: bytes = b"", **fields: Any) -> worker_pb2.
     job = types_pb2.Job(
         name="train", dataset_id="d", row_spec=ROW.to_json(), global_batch_size=4, partitions=1
     )
-    return worker_pb2.StreamRequest(
-        job=job, start_row=start, resume_token=token, accept_states=True, digest_version=2, **fields
-    )
+    return worker_pb2.StreamRequest(job=job, start_row=start, resume_token=token, **fields)
 
 
 def run(splits: Any, request: worker_pb2.StreamRequest) -> tuple[list[RowBlock], SplitStates]:
@@ -153,13 +151,6 @@ def test_states_are_sent_after_the_rows_before_them() -> None:
     assert count > 1
     assert states.counts["saved"] >= count
     assert rows_in(received(found)) == list(range(ROWS))
-
-
-def test_a_sidecar_that_does_not_accept_states_gets_none() -> None:
-    request = request_of()
-    request.accept_states = False
-    found, _ = run(Splits(), request)
-    assert received(found) == found
 
 
 @given(st.data())
@@ -284,7 +275,6 @@ def test_a_state_in_a_folder_restores_another_job(tmp_path: Path, damage: bytes)
     states = SplitStates(StateFiles(tmp_path))
     start = ROWS - 2
     request = request_of(start, **checked(start))
-    request.accept_states = False
     found = list(SplitRunner(splits, states).blocks(request, StreamCounters()))
     assert rows_in(received(found)) == list(range(start, ROWS))
     assert (splits.produced < ROWS) == (not damage)
