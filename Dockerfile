@@ -39,7 +39,7 @@ RUN --mount=type=cache,target=/root/.cache/uv \
     ${SYNC} --package distributed-input-operator --extra controller
 
 FROM build AS venv-sidecar
-RUN --mount=type=cache,target=/root/.cache/uv ${SYNC} --package distributed-input
+RUN --mount=type=cache,target=/root/.cache/uv ${SYNC} --package distributed-input --extra cli
 
 FROM venv-sidecar AS venv-worker
 ARG TENSORFLOW="--only-group worker"

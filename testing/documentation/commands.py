@@ -12,11 +12,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import yaml
 
 from distributed_input import cli
 from testing.documentation.blocks import ROOT
-from testing.site.reference.cli import parser_of
+from testing.site.reference.cli import command_of, parser_of
 
 _SEPARATORS = {"|", "||", "&&", ";", "do", "then", "(", ")", "&"}
 _ELSEWHERE = set(". bash cd done echo export for sed source version= jq ssh git uv".split())
@@ -85,15 +86,18 @@ def _own(words: list[str], strict: bool) -> Iterator[str]:
     command, *flags = words or [""]
     if command in ("help", "version", "--version", "--help", "COMMAND"):
         return
-    if command not in {**cli._COMMANDS, **cli._PLUGINS}:
+    if command not in {**cli.COMMANDS, **cli.PROCESSES, **cli.PLUGINS}:
         yield f"no command {command!r}"
         return
-    parser = parser_of(command)
     if "--" in flags:
         after = flags[flags.index("--") + 1 :]
         yield from command_problems(after) if after[0] == "python" else ()
         flags = flags[: flags.index("--")]
     flags = ["1" if re.fullmatch(r"N|SECONDS|LINES", one) else one for one in flags]
+    if command in cli.COMMANDS:
+        yield from _of_click(command_of(command), flags, strict)
+        return
+    parser = parser_of(command)
     if strict:
         errors = io.StringIO()
         try:
@@ -107,6 +111,20 @@ def _own(words: list[str], strict: bool) -> Iterator[str]:
     for flag in flags:
         if flag.startswith("-") and flag.partition("=")[0] not in known:
             yield f"no flag {flag}"
+
+
+def _of_click(command: click.Command, flags: list[str], strict: bool) -> Iterator[str]:
+    known = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)}
+    if not strict:
+        names = [one.partition("=")[0] for one in flags if one.startswith("-")]
+        yield from (f"no flag {name}" for name in names if name not in {*known, "--help", "-h"})
+        return
+    try:
+        command.make_context(str(command.name), flags)
+    except click.exceptions.Exit:  # --help
+        pass
+    except click.ClickException as error:
+        yield error.format_message()
 
 
 def _make(words: list[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 `path/sitecustomize.py` applies it to processes that read PYTHONPATH. `python -I -S` does not. So a
 shimmed process that starts one inserts this file: `python -I -S shim.py SCRIPT ARGUMENTS...`.
 
-Only the modules of Python change. TensorFlow, gRPC and `ps` still use what Linux has.
+Only the modules of Python change. TensorFlow, gRPC and psutil still use what Linux has.
 """
 
 from __future__ import annotations
@@ -76,13 +76,19 @@ def _hiding(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(path: Any = ".", *args: Any, **options: Any) -> Any:
         if isinstance(path, str | bytes | os.PathLike):
             name = os.fsdecode(path)
-            if any(name == one or name.startswith(f"{one}/") for one in _HIDDEN):
+            hidden = any(name == one or name.startswith(f"{one}/") for one in _HIDDEN)
+            if hidden and not _caller().startswith("psutil"):
                 if is_access:
                     return False
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         return original(path, *args, **options)
 
     return call
+
+
+def _caller() -> str:
+    """Return the module that calls the function that calls this one."""
+    return str(sys._getframe(2).f_globals.get("__name__", ""))
 
 
 def _remove_c_functions() -> None:

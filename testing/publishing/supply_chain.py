@@ -20,8 +20,8 @@ _SBOM = "distributed-input-{}.cdx.json"
 # As in the Dockerfile: the worker's image has the packages of the sidecar's, too.
 _PACKAGES = {
     "operator": ("--package", "distributed-input-operator", "--extra", "controller"),
-    "sidecar": ("--package", "distributed-input"),
-    "worker": ("--package", "distributed-input", "--group", "worker"),
+    "sidecar": ("--package", "distributed-input", "--extra", "cli"),
+    "worker": ("--package", "distributed-input", "--extra", "cli", "--group", "worker"),
 }
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://slsa.dev/provenance/v1"

@@ -101,7 +101,7 @@ def test_the_commands_start_in_their_images_with_a_read_only_root_file_system(
     }
     kubectl.apply(_job(f"help-{target}", {"containers": [container]}))
     kubectl.wait(f"job/help-{target}", "Complete")
-    assert kubectl("logs", f"job/help-{target}").startswith(f"usage: {command}")
+    assert kubectl("logs", f"job/help-{target}").lower().startswith(f"usage: {command}")
 
 
 def test_starting_a_running_cluster_changes_nothing(node_cluster, kubectl):

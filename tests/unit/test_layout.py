@@ -37,7 +37,6 @@ TESTED_ELSEWHERE = {
     "distributed_input/runner/trainer_proxy.py": f"{_RUN}/test_local.py",
     "distributed_input/runner/processes/process_group.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/processes/trainers.py": f"{_RUN}/test_run_supervision.py",
-    "distributed_input/runner/processes/training.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/supervisor.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/worker/serve.py": "tests/integration/delivery/test_exactly_once.py",
     "distributed_input_operator/controller/control_loop.py": (

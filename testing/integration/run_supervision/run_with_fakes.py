@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 from distributed_input.runner import plan
 from distributed_input.runner.commands import run as command
@@ -15,4 +16,5 @@ def _program(kind: str) -> tuple[str, ...]:
 
 if __name__ == "__main__":
     programs = plan.Programs(_program("dispatcher"), _program("worker"), _program("sidecar"))
-    sys.exit(command.main(sys.argv[1:], programs))
+    options = command.run.make_context("run", sys.argv[1:]).params
+    sys.exit(command.execute(SimpleNamespace(**options), programs))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 from collections.abc import Iterator
+
+import click
 
 from distributed_input import cli
 from testing.site.reference.markdown import code, fenced, table
@@ -13,13 +16,15 @@ from testing.site.reference.markdown import code, fenced, table
 def page() -> str:
     """Return the page."""
     text = "# Command line\n\n`distributed-input COMMAND`, or `kubectl dinput COMMAND`.\n\n"
-    commands = {**cli._COMMANDS, **cli._PLUGINS}
-    rows = [[f"[`{name}`](#{name})", about] for name, (_, about) in commands.items()]
+    commands = {**cli.COMMANDS, **cli.PROCESSES, **cli.PLUGINS}
+    rows = [[f"[`{name}`](#{name})", about] for name, about in commands.items()]
     text += table(("Command", "What it does"), rows)
     return text + "".join(map(_section, commands))
 
 
 def _section(command: str) -> str:
+    if command in cli.COMMANDS:
+        return _of_click(command_of(command))
     parser = parser_of(command)
     description = (parser.description or "").strip()
     text = f"## {command}\n\n{fenced(_usage(parser))}{description}\n\n"
@@ -29,12 +34,28 @@ def _section(command: str) -> str:
     return text + (fenced(parser.epilog) if parser.epilog else "")
 
 
+def _of_click(command: click.Command) -> str:
+    context = command.make_context(f"distributed-input {command.name}", [], resilient_parsing=True)
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    text = f"## {command.name}\n\n{fenced(usage)}{inspect.cleandoc(command.help or '')}\n\n"
+    found = [one.get_help_record(context) for one in command.params]
+    text += table(("Argument", "Description"), [[code(one[0]), one[1]] for one in found if one])
+    return text + fenced(command.epilog or "")
+
+
+def command_of(command: str) -> click.Command:
+    """Return a command for users."""
+    module = importlib.import_module(f"distributed_input.runner.commands.{command}")
+    found: click.Command = getattr(module, command)
+    return found
+
+
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Return the parser of a command."""
-    if command in cli._PLUGINS:
-        module = importlib.import_module("distributed_input_operator.inject")
-    else:
-        module = importlib.import_module(cli._COMMANDS[command][0])
+    """Return the parser of a process or of another distribution's command."""
+    name = "distributed_input_operator.inject"
+    module = importlib.import_module(
+        name if command in cli.PLUGINS else f"distributed_input.{command}.main"
+    )
     make = getattr(module, "parser", None) or module._parser
     parser: argparse.ArgumentParser = make()
     return parser

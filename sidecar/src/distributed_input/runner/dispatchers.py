@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
+
+import click
 
 from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import folders, kubectl
+from distributed_input.runner.command_line import POSITIVE_SECONDS, argument, namespace
 from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runtime import addresses
-from distributed_input.runtime.args import positive_seconds
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.tls_credentials import credentials_of
 
@@ -41,51 +43,60 @@ class FoundDispatcher:
         """The input, and the run that has it: other runs may have an input of this name."""
         return f"{self.name or 'input'} ({self.place})" if self.place else self.name or "input"
 
+    def as_json(self) -> dict[str, str | None]:
+        """Return the same as JSON values."""
+        return {"input": self.name or None, "run": self.place or None}
 
-def add_flags(flags: argparse.ArgumentParser, output: bool = True) -> None:
-    """Add the flags that select dispatchers, and with `output` the format of the output."""
-    flags.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="name of an input of a run on this machine (`distributed-input run` and "
-        "`distributed_input.local`), or else in the cluster of the kubeconfig, with kubectl "
-        "(default: all inputs of the runs on this machine)",
-    )
-    flags.add_argument(
-        "-n",
-        "--namespace",
-        metavar="NAMESPACE",
-        help="namespace of NAME in the cluster (default: that of the kubeconfig's context)",
-    )
-    flags.add_argument(
-        "--dispatcher", metavar="HOST:PORT", help="address of a dispatcher, in place of NAME"
-    )
-    flags.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help=f"file with the input's token, for --dispatcher (default: the variable {TOKEN_ENV})",
-    )
-    flags.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=5.0,
-        metavar="SECONDS",
-        help="time limit for the response (default: 5)",
-    )
-    if not output:
-        return
-    flags.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "json"),
-        default="text",
-        help="format: text, or one JSON object for each input (default: text)",
-    )
+
+@dataclass(frozen=True)
+class Selection:
+    """The dispatchers that flags select: those of the runs on this machine, unless one is named."""
+
+    name: str | None = None
+    """Name of an input of a run on this machine, or else in the cluster."""
+    namespace: str | None = None
+    dispatcher: str | None = None
+    """Address of a dispatcher."""
+    token_file: str | None = None
+    timeout: float = 5.0
+    """Seconds to wait for each response."""
+
+
+def flags(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the flags that select dispatchers. The function gets a `Selection` first."""
+
+    @functools.wraps(function)
+    def wrapped(**given: Any) -> int:
+        selected = {one.name: given.pop(one.name) for one in fields(Selection)}
+        return function(Selection(**selected), **given)
+
+    for decorate in (
+        click.option(
+            "--timeout", type=POSITIVE_SECONDS, default=5, help="Time limit for the response."
+        ),
+        click.option(
+            "--token-file",
+            metavar="FILE",
+            help=f"File with the input's token, for --dispatcher. Default: variable {TOKEN_ENV}.",
+        ),
+        click.option(
+            "--dispatcher", metavar="HOST:PORT", help="Address of a dispatcher, in place of NAME."
+        ),
+        namespace("Namespace of NAME in the cluster."),
+        argument(
+            "name",
+            required=False,
+            help="Name of an input of a run on this machine (`distributed-input run` and "
+            "`distributed_input.local`), or else in the cluster of the kubeconfig, with kubectl. "
+            "Default: all inputs of the runs on this machine.",
+        ),
+    ):
+        wrapped = decorate(wrapped)
+    return wrapped
 
 
 @contextlib.contextmanager
-def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list[FoundDispatcher]]:
+def opened(options: Selection, env: Mapping[str, str]) -> Iterator[list[FoundDispatcher]]:
     """Yield a client for each dispatcher that the flags select, at least one.
 
     Raises:
@@ -116,7 +127,7 @@ def opened(options: argparse.Namespace, env: Mapping[str, str]) -> Iterator[list
         yield found
 
 
-def check(options: argparse.Namespace) -> None:
+def check(options: Selection) -> None:
     """Raise ConfigError if the flags contradict each other."""
     if options.name and options.dispatcher:
         raise ConfigError("NAME and --dispatcher exclude each other: remove one of them")

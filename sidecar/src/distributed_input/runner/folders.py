@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from distributed_input.api import files
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import process_wrapper
+from distributed_input.runtime import addresses
 from distributed_input.runtime.files.locked_folders import is_stale, locked
 
 _PREFIX = "run-"
@@ -46,6 +48,41 @@ class RunFolders:
     def logs(self) -> Path:
         """The folder of the processes' logs."""
         return self.path / "logs"
+
+    @property
+    def tokens(self) -> Path:
+        """The folder with one token file per input, for the sidecars."""
+        return self.path / "tokens"
+
+    @property
+    def config(self) -> Path:
+        """The sidecars' configuration file."""
+        return self.path / files.CONFIG_KEY
+
+    @property
+    def sockets(self) -> Path:
+        """The folder with the sockets of dispatchers and workers, which only this user can use."""
+        return self.shared / "s"  # short, because a socket's path has at most 107 bytes
+
+    def socket(self, kind: str, number: int) -> str:
+        """Return the address of a dispatcher or worker. A number is used once in a run."""
+        return addresses.unix(str(self.sockets / f"{kind}-{number}"))
+
+    def consumer(self, index: int) -> Path:
+        """Return the folder that a trainer shares with its sidecar. Its path is short too."""
+        return self.shared / str(index)
+
+    def token(self, name: str) -> Path:
+        """Return the token file of an input."""
+        return self.tokens / name
+
+    def journal(self, name: str) -> Path:
+        """Return the journal folder of an input's tf.data service dispatcher."""
+        return self.path / "journals" / name
+
+    def ready(self, process: str) -> Path:
+        """Return the ready file of a process."""
+        return self.path / f"{process}.ready"
 
     def log(self, process: str) -> Path:
         """Return the path of a process's log."""

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api import environment, files, flags
+from distributed_input.api import environment, flags
 from distributed_input.api.config import InputConfig
 from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.process_wrapper import mark
-from distributed_input.runtime import addresses
 
 GRACE_SECONDS = 2.0
 """Grace period of our own processes at the end of a run, when no trainer is left."""
@@ -109,58 +108,13 @@ class Plan:
         return "-".join([*words, kind, *([] if index is None else [str(index)])])
 
 
-@dataclass(frozen=True)
-class RunFiles:
-    """Paths of the files of a run."""
-
-    folders: RunFolders
-
-    def tokens(self) -> Path:
-        """Return the folder with one token file per input, for the sidecars."""
-        return self.folders.path / "tokens"
-
-    def token(self, of: PlannedInput) -> Path:
-        """Return the token file of one input."""
-        return self.tokens() / of.name
-
-    def ready(self, process: str) -> Path:
-        """Return the ready file of a process."""
-        return self.folders.path / f"{process}.ready"
-
-    def journal(self, of: PlannedInput) -> Path:
-        """Return the journal folder of an input's tf.data service dispatcher."""
-        return self.folders.path / "journals" / of.name
-
-    def config(self) -> Path:
-        """Return the sidecars' configuration file."""
-        return self.folders.path / files.CONFIG_KEY
-
-    def sockets(self) -> Path:
-        """Return the folder with the sockets of dispatchers and workers.
-
-        Only this user can use it. Its name is short, like that of `shared`.
-        """
-        return self.folders.shared / "s"
-
-    def socket(self, kind: str, number: int) -> str:
-        """Return the address of a dispatcher or worker. A number is used once in a run."""
-        return addresses.unix(str(self.sockets() / f"{kind}-{number}"))
-
-    def shared(self, consumer: int) -> Path:
-        """Return the folder that trainer `consumer` shares with its sidecar.
-
-        The path is short, because a socket's path has at most 107 bytes.
-        """
-        return self.folders.shared / str(consumer)
-
-
-def dispatcher_command(plan: Plan, paths: RunFiles, of: PlannedInput, listen: str) -> list[str]:
+def dispatcher_command(plan: Plan, paths: RunFolders, of: PlannedInput, listen: str) -> list[str]:
     """Return the command of an input's dispatcher.
 
     `listen` is the same after a crash, because other processes have it.
     """
     name = plan.process_name("dispatcher", of)
-    common = _process_flags(paths, name, paths.token(of))
+    common = _process_flags(paths, name, paths.token(of.name))
     return [
         *plan.programs.dispatcher,
         *flags.dispatcher_arguments(flags.DispatcherFlags(listen, common)),
@@ -168,7 +122,7 @@ def dispatcher_command(plan: Plan, paths: RunFiles, of: PlannedInput, listen: st
 
 
 def worker_command(
-    plan: Plan, paths: RunFiles, of: PlannedInput, index: int, listen: str, dispatcher: str
+    plan: Plan, paths: RunFolders, of: PlannedInput, index: int, listen: str, dispatcher: str
 ) -> list[str]:
     """Return the command of a worker. `listen` differs at each start."""
     name = plan.process_name("worker", of, index)
@@ -180,14 +134,14 @@ def worker_command(
         path=of.path,
         relaxed=of.relaxed,
         idle_cpus=of.idle_cpus,
-        state_dir=str(paths.folders.states) if paths.folders.states else None,
-        process=_process_flags(paths, name, paths.token(of)),
+        state_dir=str(paths.states) if paths.states else None,
+        process=_process_flags(paths, name, paths.token(of.name)),
     )
     return [*plan.programs.worker, *flags.worker_arguments(arguments)]
 
 
 def tf_data_dispatcher_command(
-    plan: Plan, paths: RunFiles, of: PlannedInput, service: PlannedTfDataService
+    plan: Plan, paths: RunFolders, of: PlannedInput, service: PlannedTfDataService
 ) -> list[str]:
     """Return the command of an input's tf.data service dispatcher.
 
@@ -196,7 +150,7 @@ def tf_data_dispatcher_command(
     workers = ",".join(f"127.0.0.1:{port}" for port in service.workers)
     arguments = flags.TfDataDispatcherFlags(
         port=service.port,
-        work_dir=str(paths.journal(of)),
+        work_dir=str(paths.journal(of.name)),
         static_workers=workers if service.static else "",
         ready_file=str(paths.ready(plan.process_name("tf-data-dispatcher", of))),
     )
@@ -204,7 +158,7 @@ def tf_data_dispatcher_command(
 
 
 def tf_data_worker_command(
-    plan: Plan, paths: RunFiles, of: PlannedInput, service: PlannedTfDataService, index: int
+    plan: Plan, paths: RunFolders, of: PlannedInput, service: PlannedTfDataService, index: int
 ) -> list[str]:
     """Return the command of a tf.data service worker.
 
@@ -223,7 +177,7 @@ def tf_data_worker_command(
 
 
 def sidecar_command(
-    plan: Plan, paths: RunFiles, consumer: int, dispatchers: Mapping[str, str]
+    plan: Plan, paths: RunFolders, consumer: int, dispatchers: Mapping[str, str]
 ) -> list[str]:
     """Return the command of trainer `consumer`'s sidecar, for all inputs.
 
@@ -233,17 +187,17 @@ def sidecar_command(
     where = [f"{n}={dispatchers[n]}" if several else dispatchers[n] for n in plan.names]
     name = plan.process_name("sidecar", index=consumer)
     arguments = flags.SidecarFlags(
-        configs=[str(paths.config())],
+        configs=[str(paths.config)],
         dispatchers=where,
-        folder=str(paths.shared(consumer)),
+        folder=str(paths.consumer(consumer)),
         consumer_index=str(consumer),
         consumer_count=str(plan.trainers),
-        process=_process_flags(paths, name, paths.tokens()),
+        process=_process_flags(paths, name, paths.tokens),
     )
     return [*plan.programs.sidecar, *flags.sidecar_arguments(arguments)]
 
 
-def _process_flags(paths: RunFiles, name: str, token: Path) -> flags.ProcessFlags:
+def _process_flags(paths: RunFolders, name: str, token: Path) -> flags.ProcessFlags:
     return flags.ProcessFlags(
         token_file=str(token),
         ready_file=str(paths.ready(name)),
@@ -288,7 +242,7 @@ def worker_env(env: Mapping[str, str], workers: int = 1) -> dict[str, str]:
 
 
 def trainer_env(
-    base: Mapping[str, str], plan: Plan, paths: RunFiles, consumer: int, ports: Sequence[int]
+    base: Mapping[str, str], plan: Plan, paths: RunFolders, consumer: int, ports: Sequence[int]
 ) -> dict[str, str]:
     """Return the environment of trainer `consumer`, without the mark, which its wrapper sets.
 
@@ -296,7 +250,7 @@ def trainer_env(
     TF_CONFIG that the user has set stays.
     """
     env = _without_own_variables(base)
-    env[environment.DIR_ENV] = str(paths.shared(consumer))
+    env[environment.DIR_ENV] = str(paths.consumer(consumer))
     env[environment.NAMES_ENV] = ",".join(plan.names)
     env[environment.CONSUMER_INDEX_ENV] = str(consumer)
     env[environment.CONSUMER_COUNT_ENV] = str(plan.trainers)

@@ -10,18 +10,21 @@ environment, which survives a change of group or session, and as descendants, wh
 cleared environment because the wrapper is a subreaper. The wrapper's exit status, or the signal
 that ends it, is the trainer's.
 
-macOS has neither /proc nor subreapers. There, `ps` lists the processes, and a guard process kills
-the trainer if the wrapper is killed. A process that leaves both the group and the environment of
-its trainer then stays.
+psutil lists the processes. It does not do the rest: marks, a subreaper, and the end of the trainer
+with its wrapper, however that ends. macOS has no subreapers. There, a guard process kills the
+trainer if the wrapper is killed. A process that leaves both the group and the environment of its
+trainer then stays.
 
 `python -I -S` runs this file by its path, so that neither the user's folder nor PYTHONPATH can
-change what it imports. It therefore is one file, and imports only the standard library.
+change what it imports. It therefore is one file, and imports only the standard library, and psutil
+from the folder that the runner has it from.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import ctypes
+import dataclasses
 import json
 import os
 import select
@@ -42,7 +45,6 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 5.0
 _POLL_SECONDS = 0.02
-_PS_SECONDS = 2.0
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _RESET_SCROLLING = b"\0337\033[r\0338\r\n\033[J"
 
@@ -53,83 +55,26 @@ def mark(run: str, name: str) -> str:
 
 
 def marked(prefix: str) -> Iterator[tuple[int, str]]:
-    """Yield (pid, mark) of every live process whose mark starts with `prefix`."""
-    start = f"{MARK_ENV}={prefix}".encode()
-    for pid, variables in _environments():
-        for variable in variables:
-            if variable.startswith(start):
-                yield pid, variable.partition(b"=")[2].decode(errors="replace")
-                break
+    """Yield (pid, mark) of every live process of this user whose mark starts with `prefix`."""
+    import psutil
 
-
-def _environments() -> Iterator[tuple[int, list[bytes]]]:
-    """Yield (pid, variables as "name=value") of every live process of this user."""
-    pids = _pids()
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                yield pid, file.read().split(b"\0")
-        except OSError:  # it has ended, or another user owns it
-            continue
-    if not pids:
-        # `ps` prints the environment after the command, which has spaces; a mark has none.
-        with_environment = "axEww" if sys.platform == "darwin" else "axeww"
-        for pid, words in _ps(with_environment, "pid=,command="):
-            yield pid, words
+    for process in psutil.process_iter(["environ"]):
+        found = (process.info["environ"] or {}).get(MARK_ENV)
+        if found is not None and found.startswith(prefix):
+            yield process.pid, found
 
 
 def descendants(ancestor: int) -> list[int]:
     """Return the pids of all live descendants of process `ancestor`."""
-    children: dict[int, list[int]] = {}
-    for pid, state, parent in _states():
-        if not state.startswith(b"Z"):
-            children.setdefault(int(parent), []).append(pid)
-    found: list[int] = []
-    pending = [ancestor]
-    while pending:
-        pids = children.pop(pending.pop(), [])
-        found += pids
-        pending += pids
+    import psutil
+
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(ancestor).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process.pid)
     return found
-
-
-def _states() -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield (pid, state, pid of the parent) of every process."""
-    pids = _pids()
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name, in parentheses, may contain any character. Parse after it.
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-        except (OSError, ValueError):
-            continue
-        yield pid, state, parent
-    if not pids:
-        for pid, (state, parent) in _ps("ax", "pid=,stat=,ppid="):
-            yield pid, state, parent
-
-
-def _ps(options: str, columns: str) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield (pid, words of the other columns) of each process, except that of `ps` itself."""
-    import subprocess  # where there is /proc, nothing needs it
-
-    try:
-        ps = subprocess.Popen(
-            ["ps", options, "-o", columns], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-    except OSError:  # no `ps` either
-        return
-    with ps:
-        try:
-            output, _ = ps.communicate(timeout=_PS_SECONDS)
-        except subprocess.TimeoutExpired:
-            ps.kill()
-            return
-    for line in output.splitlines():
-        words = line.split()
-        # A variable with a line feed may continue on lines of its own.
-        if len(words) >= columns.count("=") and words[0].isdigit() and int(words[0]) != ps.pid:
-            yield int(words[0]), words[1:]
 
 
 def kill_until_gone(find: Callable[[], set[int]], seconds: float = _KILL_SECONDS) -> bool:
@@ -161,17 +106,29 @@ def kill_run(run: str, except_names: str = "?") -> bool:
     return kill_until_gone(find)
 
 
-def _pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-    except OSError:  # no /proc: not Linux
-        return []
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a wrapper needs to know."""
+
+    command: Sequence[str]
+    """The trainer's command."""
+    lifeline: int
+    """File descriptor of the pipe with commands."""
+    run: str
+    name: str
+    """Name of the trainer in its mark."""
+    packages: str
+    """Folder that has psutil."""
+    remove: Sequence[str] = ()
+    """Folders to remove if the runner dies."""
+    live: bool = False
+    """Reset the terminal's scroll region if the runner dies."""
 
 
 class _Wrapper:
     """The wrapper's state: the trainer's pid and the pipe that signals write to."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
         self.trainer: int | None = None
         self.wakeup, write_end = os.pipe()
@@ -226,11 +183,6 @@ class _Wrapper:
             os.setpgid(pid, pid)  # the child does the same, because either may run first
         except OSError:
             pass
-        if self.options.pid_file:
-            part = f"{self.options.pid_file}.part"
-            with open(part, "w", encoding="utf-8") as file:
-                json.dump({"pid": pid}, file)
-            os.replace(part, self.options.pid_file)
         if not _has_prctl():
             _fork_guard(pid)
 
@@ -355,34 +307,17 @@ def _end_as(status: int) -> int:
     return 128 - code
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def command(options: Options) -> list[str]:
+    """Return the command that starts a wrapper."""
+    return [sys.executable, "-I", "-S", __file__, json.dumps(dataclasses.asdict(options))]
+
+
+def main(options: Options) -> int:
     """Run one trainer command; return its exit status."""
-    parser = argparse.ArgumentParser(prog="process_wrapper.py")
-    parser.add_argument(
-        "--lifeline", type=int, required=True, help="file descriptor of the command pipe"
-    )
-    parser.add_argument("--run", required=True, help="name of the run")
-    parser.add_argument("--name", required=True, help="name of the trainer in its mark")
-    parser.add_argument("--pid-file", help="file to write the trainer's pid to, as JSON")
-    parser.add_argument(
-        "--remove",
-        action="append",
-        default=[],
-        help="folder to remove if the runner dies; repeatable",
-    )
-    parser.add_argument(
-        "--live", action="store_true", help="reset the terminal's scroll region if the runner dies"
-    )
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    # argparse would remove a "--" that belongs to the trainer.
-    separator = arguments.index("--") if "--" in arguments else len(arguments)
-    options = parser.parse_args(arguments[:separator])
-    options.command = arguments[separator + 1 :]
-    if not options.command:
-        parser.error("no command after --")
+    sys.path.append(options.packages)
     os.set_inheritable(options.lifeline, False)
     return _end_as(_Wrapper(options).loop())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Options(**json.loads(sys.argv[1]))))

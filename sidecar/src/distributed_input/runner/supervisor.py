@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from distributed_input.runner import process_wrapper
@@ -22,28 +22,16 @@ from distributed_input.runner.display.monitor import ProgressMonitor
 from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.plan import Plan, RunFiles
+from distributed_input.runner.plan import Plan
 from distributed_input.runner.processes import children as child_processes
 from distributed_input.runner.processes import run_events, trainers
 from distributed_input.runner.processes.children import Children
 from distributed_input.runner.processes.process_group import ProcessGroup
-from distributed_input.runner.processes.restart_policy import RestartPolicy
 from distributed_input.runner.processes.supervised_process import ProcessFailedError
-from distributed_input.runner.processes.training import run_trainers
 from distributed_input.runtime.credentials import Credentials
 
 EXIT_PROCESS_FAILED = 3
 _WRAPPER_SECONDS = 8.0
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Time limits of a run, in seconds."""
-
-    start: float = 120.0
-    """Limit for all processes to be ready."""
-    grace: float = 30.0
-    """Limit for trainers to end after a signal."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +55,14 @@ class Supervisor:
     folders: RunFolders
     env: Mapping[str, str]
     terminal: Terminal
-    timeouts: Timeouts
-    policy: RestartPolicy = field(default_factory=RestartPolicy)
+    start_seconds: float = 120.0
+    """Time limit for all processes to be ready."""
+    grace_seconds: float = 30.0
+    """Time limit for the trainers to end after a signal."""
 
     def __post_init__(self) -> None:
         self._events = run_events.RunEvents()
-        self._group = ProcessGroup(
-            self.plan, self.folders, self.env, self.policy, self._events, self._log
-        )
+        self._group = ProcessGroup(self.plan, self.folders, self.env, self._events, self._log)
         self._monitor = ProgressMonitor(self.plan, self.terminal, self._group.processes, self._log)
         self._trainers: list[trainers.Trainer] = []
         self._training_seconds: float | None = None
@@ -104,7 +92,7 @@ class Supervisor:
     async def _start_and_train(self, children: Children) -> int:
         """Return the exit status."""
         started = time.monotonic()
-        starting = asyncio.ensure_future(self._group.start(children, self.timeouts.start))
+        starting = asyncio.ensure_future(self._group.start(children, self.start_seconds))
         changed = asyncio.ensure_future(self._events.changed.wait())
         try:
             await asyncio.wait({starting, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -126,14 +114,14 @@ class Supervisor:
     async def _train(self) -> int:
         clients = {}
         for one in self.plan.inputs:
-            credentials = Credentials.from_args(str(RunFiles(self.folders).token(one)), {})
+            credentials = Credentials.from_args(str(self.folders.token(one.name)), {})
             clients[one.name] = StatusClient(self._group.addresses[one.name], credentials)
         self._monitor.attach(clients, self._trainers)
         started = time.monotonic()
         self._training_seconds = 0.0
         try:
-            status = await run_trainers(
-                self._trainers, self._events, self.timeouts.grace, self._log
+            status = await trainers.run_trainers(
+                self._trainers, self._events, self.grace_seconds, self._log
             )
         finally:
             self._training_seconds = time.monotonic() - started
@@ -167,7 +155,7 @@ class Supervisor:
         elif self._events.termination is None and self._training_seconds is not None:
             self._log(
                 f"{signal.Signals(number).name}: the trainer got it and has "
-                f"{self.timeouts.grace:g} s to end. Send it again to end the trainer sooner"
+                f"{self.grace_seconds:g} s to end. Send it again to end the trainer sooner"
             )
         self._events.interrupt(number)
 

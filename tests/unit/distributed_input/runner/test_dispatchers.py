@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ import pytest
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import dispatchers, folders
-from distributed_input.runner.dispatchers import FoundDispatcher, _of_run
+from distributed_input.runner.command_line import command
+from distributed_input.runner.dispatchers import FoundDispatcher, Selection, _of_run
 from distributed_input.runtime.credentials import Credentials
 
 
@@ -69,9 +69,17 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
 
 
 def found(env: dict[str, str], *flags: str) -> list[FoundDispatcher]:
-    parser = argparse.ArgumentParser()
-    dispatchers.add_flags(parser)
-    with dispatchers.opened(parser.parse_args(flags), env) as opened:
+    """Return what the flags of a command select."""
+    selected: list[Selection] = []
+
+    @command("")
+    @dispatchers.flags
+    def one(selection: Selection) -> int:
+        selected.append(selection)
+        return 0
+
+    one.main(flags, standalone_mode=False)
+    with dispatchers.opened(selected[0], env) as opened:
         return opened
 
 

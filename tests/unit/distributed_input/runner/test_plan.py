@@ -18,10 +18,9 @@ from distributed_input.runner.plan import (
     PlannedInput,
     PlannedTfDataService,
     Programs,
-    RunFiles,
 )
 
-FILES = RunFiles(RunFolders("r", Path("/run"), Path("/shm")))
+FILES = RunFolders("r", Path("/run"), Path("/shm"))
 CODE = DatasetConfig("code:dataset_fn", source=CodeSource(path="/code"))
 ONE = PlannedInput("train", InputConfig(CODE, seed=1), workers=2, parallelism=3, relaxed=True)
 TWO = PlannedInput("eval", InputConfig(seed=2))
@@ -55,7 +54,7 @@ def test_a_worker_gets_the_resources_settings() -> None:
 
 def test_a_worker_gets_the_folder_of_states_if_there_is_one() -> None:
     assert not flags(plan.worker_command(of(ONE), FILES, ONE, 0, "h:0", "h:1"), "--state-dir")
-    kept = replace(FILES, folders=replace(FILES.folders, states=Path("/states")))
+    kept = replace(FILES, states=Path("/states"))
     assert flags(plan.worker_command(of(ONE), kept, ONE, 0, "h:0", "h:1"), "--state-dir") == [
         "/states"
     ]

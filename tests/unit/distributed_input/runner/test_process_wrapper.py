@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distributed_input.api.environment import RUN_MARK_ENV
@@ -53,9 +54,10 @@ def test_killing_a_run_excludes_the_named_processes(marked: subprocess.Popen[byt
 def wrapped(*command: str, sent: bytes, **streams: int) -> subprocess.Popen[bytes]:
     """Start a wrapper of `command` with `sent` in its pipe. `ended` closes the pipe."""
     read_end, write_end = os.pipe()
-    arguments = ["--lifeline", str(read_end), "--run", RUN, "--name", "trainer-0"]
+    packages = str(Path(psutil.__file__).parents[1])
+    options = process_wrapper.Options(command, read_end, RUN, "trainer-0", packages)
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", process_wrapper.__file__, *arguments, "--", *command],
+        process_wrapper.command(options),
         pass_fds=[read_end],
         start_new_session=True,
         **streams,  # type: ignore[call-overload]
@@ -112,31 +114,3 @@ def test_a_trainers_sigpipe_is_not_ignored() -> None:
     ignored = int(process.stdout.read().split()[1], 16)
     assert ended(process) == 0
     assert not ignored & (1 << (signal.SIGPIPE - 1))
-
-
-@pytest.fixture
-def without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path of a script that runs in place of `ps`."""
-    monkeypatch.setattr(process_wrapper, "_pids", list)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    return tmp_path / "ps"
-
-
-def write_script(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-
-
-def test_lines_of_ps_that_are_no_processes_are_ignored(without_proc: Path) -> None:
-    own = process_wrapper.mark(RUN, "worker-0")
-    variable = f"{process_wrapper.MARK_ENV}={own}"
-    write_script(without_proc, f"printf '7 S 1 {variable}\n\n of a variable\n  8 Z 7\n9\n'")
-    assert list(process_wrapper.marked(own)) == [(7, own)]
-    write_script(without_proc, "printf '7 S 1\n\n of a variable\n 8 Z 7\n9 Ss 7\n10\n'")
-    assert process_wrapper.descendants(1) == [7, 9]
-
-
-def test_a_ps_that_hangs_is_given_up(without_proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_wrapper, "_PS_SECONDS", 0.1)
-    write_script(without_proc, "exec sleep 60")
-    assert process_wrapper.descendants(1) == []

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
+
+import psutil
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.runner import plan, process_wrapper
@@ -118,24 +120,7 @@ def cpu_of_parts(pid: int) -> dict[str, float]:
     for one, mark in process_wrapper.marked(""):
         part = mark.partition(":")[2].partition("-")[0]
         if one in family and part in _PARTS:
-            found[part] = found.get(part, 0.0) + _cpu_seconds(one)
+            with contextlib.suppress(psutil.Error):  # it has ended
+                spent = psutil.Process(one).cpu_times()
+                found[part] = found.get(part, 0.0) + spent.user + spent.system
     return found
-
-
-def _cpu_seconds(pid: int) -> float:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:  # it has ended, or this system has no /proc
-        return 0.0 if os.path.exists("/proc/self") else _cpu_seconds_of_ps(pid)
-    # The name, in parentheses, may contain any character. utime and stime are fields 14 and 15.
-    fields: Sequence[str] = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _cpu_seconds_of_ps(pid: int) -> float:
-    """Return what `ps` prints as [[days-]hours:]minutes:seconds; 0 without such a process."""
-    command = ["ps", "-o", "time=", "-p", str(pid)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    days, _, time = found.rpartition("-")
-    units = [float(part or 0) * 60.0**power for power, part in enumerate(time.split(":")[::-1])]
-    return sum(units) + float(days or 0) * 86400

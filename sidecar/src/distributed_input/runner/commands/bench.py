@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
 import sys
-import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api.errors import ConfigError, DistributedInputError, TerminalError
+import click
+
+from distributed_input.api.errors import ConfigError, TerminalError
 from distributed_input.runner.benchmark import comparison
 from distributed_input.runner.benchmark.comparison import Comparison, Measured
 from distributed_input.runner.benchmark.timed_process import (
@@ -23,23 +23,21 @@ from distributed_input.runner.benchmark.timed_process import (
     TimedProcess,
     cpu_of_parts,
 )
+from distributed_input.runner.command_line import (
+    COUNT,
+    POSITIVE_SECONDS,
+    Command,
+    argument,
+    command,
+    output,
+)
 from distributed_input.runner.display import format as formatting
-from distributed_input.runner.host_cpus import busy_share
+from distributed_input.runner.display.format import wrapped
+from distributed_input.runner.display.status_client import busy_share
 from distributed_input.runner.local import local
 from distributed_input.runner.spec import load_resources
 from distributed_input.runner.validation import validate
-from distributed_input.runtime.args import (
-    EXIT_CONFIG,
-    CommandParser,
-    positive_count,
-    positive_seconds,
-)
 
-_DESCRIPTION = """\
-Read the dataset of the input in FILE in one process with plain tf.data, and through workers on this
-machine, in turns. Print rows per second and CPU time, what workers would gain, and the next step.
-The reading loop does nothing else: a training step that is slower needs fewer rows.
-"""
 _EXAMPLES = """\
 examples:
   distributed-input bench input.yaml
@@ -52,63 +50,55 @@ ends within four times --seconds.
 
 exit status: 0, 1 if the dataset cannot be read, or 2 if FILE or a flag is invalid
 """
-_WIDTH = 100
 _LONGEST_WARM_UP = 4.0
 _BUSY_SECONDS = 0.5
 _NOT_MEASURED = ("epochs", "tfDataService")
 """Fields of the spec that a measurement ignores."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of `distributed-input bench`."""
-    flags = CommandParser(
-        prog="distributed-input bench",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
-    flags.add_argument("file", metavar="FILE", type=Path, help="YAML with one input")
-    flags.add_argument(
-        "--workers",
-        type=positive_count,
-        nargs="+",
-        default=[1, 2],
-        metavar="N",
-        help="numbers of workers to measure (default: 1 2)",
-    )
-    flags.add_argument(
-        "--seconds",
-        type=positive_seconds,
-        default=5.0,
-        metavar="SECONDS",
-        help="time of each measurement, after a warm-up (default: 5)",
-    )
-    flags.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=120.0,
-        metavar="SECONDS",
-        help="time limit for processes to start, and for the first rows; also the time after which "
-        "no further number of workers is measured (default: 120)",
-    )
-    flags.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "json"),
-        default="text",
-        help="format: text, or one JSON object (default: text)",
-    )
-    return flags
+class _Bench(Command):
+    """Takes several numbers after one --workers."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the flag before each further number."""
+        words: list[str] = []
+        for word in args:
+            follows = words[-2:-1] == ["--workers"] and word.isdecimal()
+            words += ["--workers", word] if follows else [word]
+        return super().parse_args(ctx, words)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measure, and print the comparison; return the exit status."""
-    options = parser().parse_args(argv)
-    try:
-        found = _compare(options)
-    except DistributedInputError as error:
-        print(f"distributed-input bench: {error}", file=sys.stderr)
-        return EXIT_CONFIG if isinstance(error, ConfigError) else 1
-    if options.output == "json":
+@command(_EXAMPLES, _Bench)
+@argument("file", type=click.Path(path_type=Path), help="YAML with one input.")
+@click.option(
+    "--workers",
+    type=COUNT,
+    multiple=True,
+    default=[1, 2],
+    metavar="N...",
+    help="Numbers of workers to measure.",
+)
+@click.option(
+    "--seconds",
+    type=POSITIVE_SECONDS,
+    default=5,
+    help="Time of each measurement, after a warm-up.",
+)
+@click.option(
+    "--timeout",
+    type=POSITIVE_SECONDS,
+    default=120,
+    help="Time limit for processes to start, and for the first rows; also the time after which no "
+    "further number of workers is measured.",
+)
+@output("one JSON object")
+def bench(file: Path, workers: Sequence[int], seconds: float, timeout: float, output: str) -> int:
+    """Read the dataset of the input in FILE in one process with plain tf.data, and through workers
+    on this machine, in turns. Print rows per second and CPU time, what workers would gain, and the
+    next step. The reading loop does nothing else: a training step that is slower needs fewer rows.
+    """
+    found = _compare(file, workers, seconds, timeout)
+    if output == "json":
         print(json.dumps(comparison.as_json(found), indent=2))
     else:
         print(as_text(found), end="")
@@ -118,29 +108,17 @@ def main(argv: Sequence[str]) -> int:
 def as_text(found: Comparison) -> str:
     """Return the table, the gain, the next step and what makes them less reliable."""
     text, next_step = comparison.gain(found)
-    lines = _wrapped("gain: ", text) + _wrapped("next: ", next_step)
-    lines += [line for one in comparison.warnings(found) for line in _wrapped("note: ", one)]
-    return comparison.as_text(found) + "".join(f"{line}\n" for line in lines)
+    lines = wrapped("gain: ", text) + wrapped("next: ", next_step)
+    lines += "".join(wrapped("note: ", one) for one in comparison.warnings(found))
+    return comparison.as_text(found) + lines
 
 
-def _wrapped(label: str, text: str) -> list[str]:
-    indent = " " * len(label)
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=label,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _compare(options: argparse.Namespace) -> Comparison:
+def _compare(file: Path, numbers: Sequence[int], seconds: float, timeout: float) -> Comparison:
     """Measure in process, then for each number of workers: through them, and in process again."""
     if importlib.util.find_spec("tensorflow") is None:
         raise ConfigError("TensorFlow is not installed: run `pip install 'distributed-input[run]'`")
-    validate(options.file)
-    resource = _only(options.file)
+    validate(file)
+    resource = _only(file)
     name, spec = resource["metadata"]["name"], resource["spec"]
     dataset = spec["dataset"]
     in_process = {
@@ -153,15 +131,15 @@ def _compare(options: argparse.Namespace) -> Comparison:
     busy = busy_share(_BUSY_SECONDS)
     began = first = time.monotonic()
     _progress(f"{name}: starting tf.data in one process")
-    with TimedProcess(IN_PROCESS, in_process, options.timeout) as base:
+    with TimedProcess(IN_PROCESS, in_process, timeout) as base:
         batched = base.answer("ready")["batched"]
         start = time.monotonic() - began
-        direct = [replace(_measure(base, options.seconds), start=start)]
+        direct = [replace(_measure(base, seconds), start=start)]
         workers: list[Measured] = []
         missing: list[str] = []
-        for number in sorted(set(options.workers)):
+        for number in sorted(set(numbers)):
             spent = time.monotonic() - first
-            if workers and spent > options.timeout:
+            if workers and spent > timeout:
                 missing.append(
                     f"{_workers(number)} were not measured, because the others took {spent:.0f} s: "
                     "set a higher --timeout"
@@ -170,18 +148,21 @@ def _compare(options: argparse.Namespace) -> Comparison:
             _progress(f"{name}: starting {_workers(number)}")
             try:
                 reader = {"name": name, "batched": batched}
-                workers.append(_through_workers(resource, reader, number, options))
-                direct.append(_measure(base, options.seconds))
+                workers.append(_through_workers(resource, reader, number, seconds, timeout))
+                direct.append(_measure(base, seconds))
             except TerminalError as error:  # not ConfigError, which no other number would avoid
                 missing.append(f"{_workers(number)} could not be measured: {error}")
                 if not workers:
                     raise
-    file = os.fspath(options.file)
-    return Comparison(name, file, _cpus(), busy, direct, workers, missing)
+    return Comparison(name, os.fspath(file), _cpus(), busy, direct, workers, missing)
 
 
 def _through_workers(
-    resource: Mapping[str, Any], reader: Mapping[str, Any], number: int, options: argparse.Namespace
+    resource: Mapping[str, Any],
+    reader: Mapping[str, Any],
+    number: int,
+    seconds: float,
+    timeout: float,
 ) -> Measured:
     """Measure a trainer that reads through a number of workers.
 
@@ -190,12 +171,12 @@ def _through_workers(
     """
     began = time.monotonic()
     with (
-        local(resource, workers=number, timeout=options.timeout) as run,
-        TimedProcess(TRAINER, reader, options.timeout) as trainer,
+        local(resource, workers=number, timeout=timeout) as run,
+        TimedProcess(TRAINER, reader, timeout) as trainer,
     ):
         trainer.answer("ready")
         start = time.monotonic() - began
-        return replace(_measure(trainer, options.seconds, number, run.pid), start=start)
+        return replace(_measure(trainer, seconds, number, run.pid), start=start)
 
 
 def _only(file: Path) -> Mapping[str, Any]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from distributed_input.api.errors import ConfigError
-from distributed_input.runner.starter_project import starter_files
-from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_count
+import click
 
-_DESCRIPTION = """\
-Write input.yaml, dataset.py and train.py to the folder DIR. They run as they are: replace the
-dataset and the model by yours. On a terminal, asks for the values that no flag sets.
-"""
+from distributed_input.api.errors import ConfigError
+from distributed_input.runner.command_line import COUNT, argument, command
+from distributed_input.runner.starter_project import starter_files
+
 _EXAMPLES = """\
 examples:
   distributed-input init photos
@@ -29,46 +26,39 @@ _MOST_NAME = 52
 _Value = TypeVar("_Value")
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of `distributed-input init`."""
-    flags = CommandParser(
-        prog="distributed-input init",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
-    flags.add_argument("folder", metavar="DIR", type=Path, help="folder; created if it is missing")
-    flags.add_argument("--name", type=_name, help="name of the input (default: DIR's name)")
-    flags.add_argument(
-        "--workers", type=positive_count, metavar="N", help="number of workers (default: 2)"
-    )
-    flags.add_argument(
-        "--batch-size",
-        type=positive_count,
-        metavar="N",
-        help="rows in one step over all trainers (default: 64)",
-    )
-    return flags
-
-
-def main(argv: Sequence[str]) -> int:
-    """Write the project; return the exit status."""
-    options = parser().parse_args(argv)
-    folder: Path = options.folder
-    try:
-        files = starter_files(
-            name=_value(options.name, "name of the input", _default_name(folder), _name),
-            workers=_value(options.workers, "number of workers", "2", positive_count),
-            batch=_value(options.batch_size, "rows in one step", "64", positive_count),
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", text) or len(text) > _MOST_NAME:
+        raise click.BadParameter(
+            f"{text!r} is not a valid name: use at most {_MOST_NAME} lower-case letters, digits "
+            "and '-', starting with a letter and ending with a letter or digit"
         )
-        _write(folder, files)
-    except ConfigError as error:
-        print(f"distributed-input init: {error}", file=sys.stderr)
-        return EXIT_CONFIG
-    print(f"wrote {', '.join(str(folder / file) for file in files)}. To train with it:")
-    if folder.resolve() != Path.cwd():
-        print(f"  cd {shlex.quote(str(folder))}")
+    return text
+
+
+@command(_EXAMPLES)
+@argument("dir", type=click.Path(path_type=Path), help="Folder; created if it is missing.")
+@click.option("--name", metavar="NAME", type=_name, help="Name of the input. Default: DIR's name.")
+@click.option("--workers", type=COUNT, help="Number of workers. Default: 2.")
+@click.option("--batch-size", type=COUNT, help="Rows in one step over all trainers. Default: 64.")
+def init(dir: Path, name: str | None, workers: int | None, batch_size: int | None) -> int:  # noqa: A002
+    """Write input.yaml, dataset.py and train.py to the folder DIR. They run as they are: replace
+    the dataset and the model by yours. On a terminal, asks for the values that no flag sets.
+    """
+    files = starter_files(
+        name=_value(name, "name of the input", _default_name(dir), _name),
+        workers=_value(workers, "number of workers", "2", _count),
+        batch=_value(batch_size, "rows in one step", "64", _count),
+    )
+    _write(dir, files)
+    print(f"wrote {', '.join(str(dir / file) for file in files)}. To train with it:")
+    if dir.resolve() != Path.cwd():
+        print(f"  cd {shlex.quote(str(dir))}")
     print("  distributed-input run input.yaml -- python train.py")
     return 0
+
+
+def _count(text: str) -> int:
+    return int(COUNT(text))
 
 
 def _value(given: _Value | None, what: str, default: str, parse: Callable[[str], _Value]) -> _Value:
@@ -79,10 +69,10 @@ def _value(given: _Value | None, what: str, default: str, parse: Callable[[str],
     while True:
         try:
             return parse((input(f"{what} [{default}]: ").strip() if asks else "") or default)
-        except argparse.ArgumentTypeError as error:
+        except click.BadParameter as error:
             if not asks:
-                raise ConfigError(str(error)) from error
-            print(f"  {error}")
+                raise ConfigError(error.message) from error
+            print(f"  {error.message}")
         except EOFError:
             raise ConfigError(
                 "no answer: set the flags, see `distributed-input init --help`"
@@ -94,15 +84,6 @@ def _default_name(folder: Path) -> str:
     words = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower())
     words = words.lstrip("-0123456789")
     return words[:_MOST_NAME].rstrip("-") or "train"
-
-
-def _name(text: str) -> str:
-    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", text) or len(text) > _MOST_NAME:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a valid name: use at most {_MOST_NAME} lower-case letters, digits "
-            "and '-', starting with a letter and ending with a letter or digit"
-        )
-    return text
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import json
@@ -13,34 +12,32 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import folders as run_folders
-from distributed_input.runner import host_cpus, plan, process_logs, spec, start_checks
+from distributed_input.runner import plan, process_logs, spec, start_checks
+from distributed_input.runner.command_line import (
+    COUNT,
+    POSITIVE_SECONDS,
+    SECONDS,
+    Command,
+    argument,
+    command,
+)
 from distributed_input.runner.display import report
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.supervisor import RunResult, Supervisor, Timeouts
-from distributed_input.runtime.args import (
-    EXIT_CONFIG,
-    CommandParser,
-    positive_count,
-    positive_seconds,
-    seconds,
-)
+from distributed_input.runner.supervisor import RunResult, Supervisor
+from distributed_input.runtime.args import EXIT_CONFIG
 
 _LOCAL = "local"
 _TAIL_LINES = 15
 _KEPT_PREFIX = "distributed-input-logs-"
 
-_DESCRIPTION = """\
-Run an input pipeline and a trainer on this machine, with the same processes as in a cluster: a
-dispatcher and workers for every DistributedInput in FILE, a sidecar for every trainer, and the
-trainer itself. Processes that crash are restarted. When the trainer ends, all processes end.
-
-The trainer command follows "--". It has the same terminal, folder and environment as without
-this command, plus the variables that distributed_input.connect() reads.
-"""
 _EXAMPLES = """\
 examples:
   distributed-input run input.yaml -- python train.py
@@ -62,75 +59,94 @@ trainer sooner. All processes end with this command, even if it is killed.
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of `distributed-input run`, without the trainer command."""
-    flags = CommandParser(
-        prog="distributed-input run",
-        usage="distributed-input run FILE [flags] -- TRAINER COMMAND...",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
-    flags.add_argument("file", metavar="FILE", type=Path, help="YAML with one input or several")
-    flags.add_argument(
-        "--workers",
-        type=_workers,
-        metavar="N|local",
-        help="number of workers of each input, or `local`: one worker that uses only the CPUs that "
-        "the trainers leave idle, at the lowest priority (default: the number in FILE)",
-    )
-    flags.add_argument(
-        "--trainers",
-        type=positive_count,
-        metavar="N",
-        default=1,
-        help="number of trainers (default: 1)",
-    )
-    flags.add_argument(
-        "--parallelism",
-        type=positive_count,
-        metavar="N",
-        help="rows that a worker computes at once (default: as in FILE, or the number of cores)",
-    )
-    flags.add_argument(
-        "--dir",
-        type=Path,
-        help="folder in which to create the run's private folder (default: $XDG_RUNTIME_DIR or "
-        "the folder for temporary files)",
-    )
-    flags.add_argument(
-        "--dry-run", action="store_true", help="print the configuration and commands, then exit"
-    )
-    flags.add_argument(
-        "--keep-logs", type=Path, metavar="DIR", help="copy the processes' logs to DIR"
-    )
-    flags.add_argument(
-        "--report", type=Path, metavar="FILE.json", help="write the final statistics as JSON"
-    )
-    _add_times(flags)
-    return flags
+class _Run(Command):
+    """Takes the trainer command after `--`, whose flags are not ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse our flags, and report a trainer command without `--`."""
+        own, separator, command = args, "--" in args, []
+        if separator:
+            own, command = args[: args.index("--")], args[args.index("--") + 1 :]
+        ctx.ignore_unknown_options = True  # the words of a trainer command without `--`
+        super().parse_args(ctx, list(own))
+        words = ctx.params["command"]
+        if words and not separator and not words[0].startswith("-"):
+            _print(f"add `--` before the trainer command: `-- {shlex.join(words)}`")
+            ctx.exit(EXIT_CONFIG)
+        ctx.ignore_unknown_options = False
+        super().parse_args(ctx, list(own))
+        if words and separator:
+            ctx.fail(f"unexpected argument: {words[0]}")
+        ctx.params["command"] = tuple(command)
+        return []
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the words after the name of the command."""
+        return ["FILE", "[OPTIONS]", "--", "TRAINER COMMAND..."]
 
 
-def _add_times(flags: argparse.ArgumentParser) -> None:
-    flags.add_argument(
-        "--start-timeout",
-        type=positive_seconds,
-        metavar="SECONDS",
-        default=120.0,
-        help="time limit for all processes to be ready (default: 120)",
-    )
-    flags.add_argument(
-        "--grace-seconds",
-        type=seconds,
-        metavar="SECONDS",
-        default=30.0,
-        help="time limit for the trainer to end after a signal (default: 30)",
-    )
+def _workers(text: str) -> int | str:
+    return _LOCAL if text == _LOCAL else int(COUNT(text))
 
 
-def main(argv: Sequence[str], programs: plan.Programs | None = None) -> int:
+_FOLDER = click.Path(path_type=Path)
+
+
+@command(_EXAMPLES, _Run)
+@argument("file", type=_FOLDER, help="YAML with one input or several.")
+@argument("command", nargs=-1, type=click.Path(), help="The trainer command, after `--`.")
+@click.option(
+    "--workers",
+    type=_workers,
+    metavar="N|local",
+    help="Number of workers of each input, or `local`: one worker that uses only the CPUs that the "
+    "trainers leave idle, at the lowest priority. Default: the number in FILE.",
+)
+@click.option("--trainers", type=COUNT, default=1, help="Number of trainers.")
+@click.option(
+    "--parallelism",
+    type=COUNT,
+    help="Rows that a worker computes at once. Default: as in FILE, or the number of cores.",
+)
+@click.option(
+    "--dir",
+    type=_FOLDER,
+    help="Folder in which to create the run's private folder. Default: $XDG_RUNTIME_DIR or the "
+    "folder for temporary files.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the configuration and commands, then exit.")
+@click.option("--keep-logs", type=_FOLDER, metavar="DIR", help="Copy the processes' logs to DIR.")
+@click.option(
+    "--report", type=_FOLDER, metavar="FILE.json", help="Write the final statistics as JSON."
+)
+@click.option(
+    "--start-timeout",
+    type=POSITIVE_SECONDS,
+    default=120,
+    help="Time limit for all processes to be ready.",
+)
+@click.option(
+    "--grace-seconds",
+    type=SECONDS,
+    default=30,
+    help="Time limit for the trainer to end after a signal.",
+)
+def run(**flags: Any) -> int:
+    """Run an input pipeline and a trainer on this machine, with the same processes as in a cluster:
+    a dispatcher and workers for every DistributedInput in FILE, a sidecar for every trainer, and
+    the trainer itself. Processes that crash are restarted. When the trainer ends, all processes
+    end.
+
+    The trainer command follows "--". It has the same terminal, folder and environment as without
+    this command, plus the variables that distributed_input.connect() reads.
+    """
+    return execute(SimpleNamespace(**flags))
+
+
+def execute(options: SimpleNamespace, programs: plan.Programs | None = None) -> int:
     """Run the command; return the exit status. Tests replace our processes with `programs`."""
     try:
-        return _run(argv, programs or plan.Programs())
+        return _run(options, programs or plan.Programs())
     except ConfigError as error:
         _print(str(error))
         return EXIT_CONFIG
@@ -138,15 +154,14 @@ def main(argv: Sequence[str], programs: plan.Programs | None = None) -> int:
         return 128 + signal.SIGINT
 
 
-def _run(argv: Sequence[str], programs: plan.Programs) -> int:
-    options, command = _parse(argv)
+def _run(options: SimpleNamespace, programs: plan.Programs) -> int:
+    command = options.command
     if not command:
         raise ConfigError("no trainer command: add it after `--`, as in `-- python train.py`")
     local = options.workers == _LOCAL
-    workers = 1 if local else options.workers
     inputs = spec.load(
         options.file,
-        workers,
+        1 if local else options.workers,
         options.parallelism,
         idle_cpus=local,
         trainers=options.trainers,
@@ -156,7 +171,7 @@ def _run(argv: Sequence[str], programs: plan.Programs) -> int:
     if options.dry_run:
         print(_dry_run(planned), end="")
         return 0
-    if any(one.idle_cpus for one in inputs) and host_cpus.read() is None:
+    if any(one.idle_cpus for one in inputs) and sys.platform != "linux":
         raise ConfigError(
             "workers that use only idle CPUs (--workers local, spec.workers.local) need Linux: set "
             "a number of workers, for example --workers 2 (in Python: workers=2)"
@@ -176,30 +191,19 @@ def _run(argv: Sequence[str], programs: plan.Programs) -> int:
     # Otherwise gRPC's C++ code prints a line for each connection that ends.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with run_folders.create(options.dir, env, planned.buffer_bytes) as folders:
-        timeouts = Timeouts(start=options.start_timeout, grace=options.grace_seconds)
-        result = asyncio.run(_execute(planned, folders, env, timeouts))
+        limits = options.start_timeout, options.grace_seconds
+        result = asyncio.run(_execute(planned, folders, env, *limits))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the report is left
         return _finish(result, folders, options)
 
 
-def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, tuple[str, ...]]:
-    """Return the flags and the trainer command."""
-    if "--" in argv:
-        separator = list(argv).index("--")
-        return parser().parse_args(argv[:separator]), tuple(argv[separator + 1 :])
-    options, unknown = parser().parse_known_args(argv)
-    if unknown and not unknown[0].startswith("-"):
-        raise ConfigError(f"add `--` before the trainer command: `-- {shlex.join(unknown)}`")
-    return parser().parse_args(argv) if unknown else options, ()
-
-
 async def _execute(
-    planned: plan.Plan, folders: RunFolders, env: Mapping[str, str], timeouts: Timeouts
+    planned: plan.Plan, folders: RunFolders, env: Mapping[str, str], *limits: float
 ) -> RunResult:
-    return await Supervisor(planned, folders, env, Terminal(2, env), timeouts).run()
+    return await Supervisor(planned, folders, env, Terminal(2, env), *limits).run()
 
 
-def _finish(result: RunResult, folders: RunFolders, options: argparse.Namespace) -> int:
+def _finish(result: RunResult, folders: RunFolders, options: SimpleNamespace) -> int:
     """Print the result, and keep the logs and the report."""
     final = result.report
     if result.failed_log is not None:
@@ -236,7 +240,7 @@ def _keep_logs(result: RunResult, folders: RunFolders, wanted: Path | None) -> N
 
 def _dry_run(planned: plan.Plan) -> str:
     """Return the sidecars' configuration and all command lines."""
-    paths = plan.RunFiles(RunFolders("RUN", Path("/RUN"), Path("/SHARED")))
+    paths = RunFolders("RUN", Path("/RUN"), Path("/SHARED"))
     dispatchers = {one.name: f"DISPATCHER-{one.name}" for one in planned.inputs}
     lines = ["# configuration of the sidecars"]
     lines += json.dumps(plan.sidecar_config(planned), indent=2).splitlines()
@@ -265,10 +269,6 @@ def _dry_run(planned: plan.Plan) -> str:
 
 def _commented(name: str, command: Sequence[str]) -> list[str]:
     return [f"# {name}", shlex.join(command)]
-
-
-def _workers(text: str) -> int | str:
-    return _LOCAL if text == _LOCAL else positive_count(text)
 
 
 def _print(text: str) -> None:

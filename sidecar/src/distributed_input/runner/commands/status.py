@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import sys
-from collections.abc import Sequence
 from typing import Any
 
-from distributed_input.api.errors import ConfigError, DistributedInputError
+import click
+
 from distributed_input.runner import dispatchers
+from distributed_input.runner.command_line import command, output
+from distributed_input.runner.dispatchers import Selection
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample
-from distributed_input.runtime.args import EXIT_CONFIG, CommandParser
 
 _EXAMPLES = """\
 examples:
@@ -26,35 +25,22 @@ exit status: 0, 1 if a dispatcher does not respond, 2 if a flag is invalid or no
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of `distributed-input status`."""
-    flags = CommandParser(
-        prog="distributed-input status",
-        description="Show the trainers and workers of inputs. `distributed-input explain` names "
-        "what they wait for.",
-        epilog=_EXAMPLES,
-    )
-    dispatchers.add_flags(flags)
-    flags.add_argument("--json", dest="output", action="store_const", const="json", help="-o json")
-    return flags
-
-
-def main(argv: Sequence[str]) -> int:
-    """Print the status; return the exit status."""
-    options = parser().parse_args(argv)
-    try:
-        with dispatchers.opened(options, os.environ) as found:
-            samples = [(one, one.client.status(options.timeout)) for one in found]
-    except DistributedInputError as error:
-        print(f"distributed-input status: {error}", file=sys.stderr)
-        return EXIT_CONFIG if isinstance(error, ConfigError) else 1
-    if options.output == "json":
-        for one, status in samples:
-            values = {"input": one.name or None, "run": one.place or None}
-            print(json.dumps({**values, **as_json(status)}))
+@command(_EXAMPLES)
+@dispatchers.flags
+@output("one JSON object for each input")
+@click.option("--json", "as_json_too", is_flag=True, help="-o json")
+def status(selection: Selection, output: str, as_json_too: bool) -> int:
+    """Show the trainers and workers of inputs. `distributed-input explain` names what they wait
+    for.
+    """
+    with dispatchers.opened(selection, os.environ) as found:
+        samples = [(one, one.client.status(selection.timeout)) for one in found]
+    if output == "json" or as_json_too:
+        for one, sample in samples:
+            print(json.dumps({**one.as_json(), **as_json(sample)}))
     else:
         titles = len(samples) > 1
-        texts = [f"{one.title}:\n" * titles + as_text(status) for one, status in samples]
+        texts = [f"{one.title}:\n" * titles + as_text(sample) for one, sample in samples]
         print("\n".join(texts), end="")
     return 0
 

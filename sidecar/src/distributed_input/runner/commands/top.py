@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
 import os
 import sys
@@ -10,16 +10,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from distributed_input.api.errors import ConfigError, DistributedInputError
+import click
+
 from distributed_input.runner import dispatchers
+from distributed_input.runner.command_line import COUNT, POSITIVE_SECONDS, command, output
+from distributed_input.runner.dispatchers import FoundDispatcher, Selection
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
-from distributed_input.runtime.args import (
-    EXIT_CONFIG,
-    CommandParser,
-    positive_count,
-    positive_seconds,
-)
 
 _CLEAR = "\033[H\033[2J"
 _EXAMPLES = """\
@@ -32,72 +29,41 @@ exit status: 0, 1 if a dispatcher does not respond, 2 if a flag is invalid or no
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of `distributed-input top`."""
-    flags = CommandParser(
-        prog="distributed-input top",
-        description="Show what trainers and workers did in the last seconds: rows per second, the "
-        "share of time that trainers wait and that workers compute.",
-        epilog=_EXAMPLES,
-    )
-    dispatchers.add_flags(flags)
-    flags.add_argument(
-        "--seconds",
-        type=positive_seconds,
-        default=2.0,
-        metavar="SECONDS",
-        help="time between two tables; processes report once a second (default: 2)",
-    )
-    flags.add_argument(
-        "--count",
-        type=positive_count,
-        metavar="N",
-        help="number of tables (default: until Ctrl-C)",
-    )
-    return flags
-
-
-def main(argv: Sequence[str]) -> int:
-    """Print tables until Ctrl-C; return the exit status."""
-    options = parser().parse_args(argv)
-    try:
-        with dispatchers.opened(options, os.environ) as found:
-            _watch(found, options)
-    except DistributedInputError as error:
-        print(f"distributed-input top: {error}", file=sys.stderr)
-        return EXIT_CONFIG if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:
-        pass
+@command(_EXAMPLES)
+@dispatchers.flags
+@output("one JSON object for each input")
+@click.option(
+    "--seconds",
+    type=POSITIVE_SECONDS,
+    default=2,
+    help="Time between two tables; processes report once a second.",
+)
+@click.option("--count", type=COUNT, help="Number of tables. Default: until Ctrl-C.")
+def top(selection: Selection, output: str, seconds: float, count: int | None) -> int:
+    """Show what trainers and workers did in the last seconds: rows per second, the share of time
+    that trainers wait and that workers compute.
+    """
+    with contextlib.suppress(KeyboardInterrupt), dispatchers.opened(selection, os.environ) as found:
+        before = [one.client.status(selection.timeout) for one in found]
+        began, shown = time.monotonic(), 0
+        while count is None or shown < count:
+            time.sleep(seconds)
+            after = [one.client.status(selection.timeout) for one in found]
+            now = time.monotonic()
+            samples = list(zip(found, before, after, strict=True))
+            print(_output(samples, now - began, output), end="", flush=True)
+            before, began, shown = after, now, shown + 1
     return 0
 
 
-def _watch(found: Sequence[dispatchers.FoundDispatcher], options: argparse.Namespace) -> None:
-    before = [one.client.status(options.timeout) for one in found]
-    began, shown = time.monotonic(), 0
-    while options.count is None or shown < options.count:
-        time.sleep(options.seconds)
-        after = [one.client.status(options.timeout) for one in found]
-        now = time.monotonic()
-        samples = list(zip(found, before, after, strict=True))
-        print(_output(samples, now - began, options.output), end="", flush=True)
-        before, began, shown = after, now, shown + 1
-
-
 def _output(
-    samples: Sequence[tuple[dispatchers.FoundDispatcher, StatusSample, StatusSample]],
+    samples: Sequence[tuple[FoundDispatcher, StatusSample, StatusSample]],
     seconds: float,
     output: str,
 ) -> str:
     """Return what one interval prints. `samples`: the earlier and later sample of each input."""
     if output == "json":
-        values = [
-            {
-                "input": one.name or None,
-                "run": one.place or None,
-                **as_json(before, after, seconds),
-            }
-            for one, before, after in samples
-        ]
+        values = [{**one.as_json(), **as_json(then, now, seconds)} for one, then, now in samples]
         return "".join(f"{json.dumps(value)}\n" for value in values)
     texts = [
         f"{one.title}:\n" * (len(samples) > 1) + as_text(before, after, seconds)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api.errors import ConfigError
-from distributed_input.runner.validation import ValidInput, problems_as_json, validate
-from distributed_input.runtime.args import EXIT_CONFIG, CommandParser, positive_count
+import click
 
-_DESCRIPTION = """\
-Check the inputs in FILE: their fields, the folder of the code, the number of trainers, and the
-entry point, which is imported and called as a worker does when a job starts. If its data are not on
-this machine, a warning says what was not checked. Without TensorFlow, it is not imported.
-"""
+from distributed_input.api.errors import ConfigError
+from distributed_input.runner import validation
+from distributed_input.runner.command_line import COUNT, argument, command, output
+from distributed_input.runner.validation import ValidInput, problems_as_json
+from distributed_input.runtime.args import EXIT_CONFIG
+
 _EXAMPLES = """\
 examples:
   distributed-input validate input.yaml
@@ -29,48 +27,34 @@ A warning does not change the exit status.
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of `distributed-input validate`."""
-    flags = CommandParser(
-        prog="distributed-input validate",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-    )
-    flags.add_argument("file", metavar="FILE", type=Path, help="YAML with one input or several")
-    flags.add_argument(
-        "--trainers",
-        type=positive_count,
-        metavar="N",
-        help="number of trainers, to compare it with the partitions (default: not compared)",
-    )
-    flags.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "json"),
-        default="text",
-        help="format: text, or a JSON object (default: text)",
-    )
-    return flags
-
-
-def main(argv: Sequence[str]) -> int:
-    """Print the problems, or one line about each valid input; return the exit status."""
-    options = parser().parse_args(argv)
+@command(_EXAMPLES)
+@argument("file", type=click.Path(path_type=Path), help="YAML with one input or several.")
+@click.option(
+    "--trainers",
+    type=COUNT,
+    help="Number of trainers, to compare it with the partitions. Default: not compared.",
+)
+@output("a JSON object")
+def validate(file: Path, trainers: int | None, output: str) -> int:
+    """Check the inputs in FILE: their fields, the folder of the code, the number of trainers, and
+    the entry point, which is imported and called as a worker does when a job starts. If its data
+    are not on this machine, a warning says what was not checked. Without TensorFlow, it is not
+    imported.
+    """
     valid: list[ValidInput] = []
     failed: ConfigError | None = None
     try:
-        valid = validate(options.file, options.trainers)
+        valid = validation.validate(file, trainers)
     except ConfigError as error:
         failed = error
-    if options.output == "json":
-        print(json.dumps(_as_json(options.file, valid, failed), indent=2))
+    if output == "json":
+        print(json.dumps(_as_json(file, valid, failed), indent=2))
     elif failed is not None:
         print(failed)
-    else:
-        for one in valid:
-            print(f"{options.file}: {one}")
-            for warning in one.warnings:
-                print(f"{options.file}: warning: {one.name}: {warning}")
+    for one in valid if output == "text" else ():
+        print(f"{file}: {one}")
+        for warning in one.warnings:
+            print(f"{file}: warning: {one.name}: {warning}")
     return 0 if failed is None else EXIT_CONFIG
 
 

@@ -66,6 +66,10 @@ class Diagnosis:
     rows_per_second: float | None = None
 
 
+_Reason = tuple[Cause, str, str]
+"""A cause, what was observed, and the next step."""
+
+
 @dataclass(frozen=True)
 class _TrainerWindow:
     """One trainer between two samples."""
@@ -79,6 +83,11 @@ class _TrainerWindow:
     """Number of trainers of the job."""
     useful: int
     """Number of splits that all trainers can have open, and so of CPUs that can help."""
+
+    @property
+    def rate(self) -> float | None:
+        """Rows per second that it read."""
+        return self.rows / self.wall if self.wall > 0 else None
 
     @property
     def demand(self) -> float | None:
@@ -146,8 +155,10 @@ def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
         return [Diagnosis("", Cause.TRAINER, "No trainer is connected.", start)]
     busy = after.host.busy_since(before.host) if before.host and after.host else 0.0
     host = busy if busy >= _BUSY_HOST else None
+    trainers = [_trainer(before, after, one) for one in sorted_trainers(after)]
     return [
-        next(_causes(_trainer(before, after, one), workers, host)) for one in sorted_trainers(after)
+        Diagnosis(_name(one.now), *next(_causes(one, workers, host)), one.waits, one.rate)
+        for one in trainers
     ]
 
 
@@ -192,7 +203,7 @@ def _workers(before: StatusSample, after: StatusSample) -> _ReadyWorkers:
 
 def _causes(
     trainer: _TrainerWindow, workers: _ReadyWorkers, host: float | None
-) -> Iterator[Diagnosis]:
+) -> Iterator[_Reason]:
     """Yield the causes that apply, the most certain first. At least one applies.
 
     Args:
@@ -202,16 +213,14 @@ def _causes(
     """
     yield from _not_reading(trainer, workers)
     if not workers.ready:
-        yield _of(
-            trainer,
+        yield (
             Cause.WORKERS,
             "No worker is registered.",
             "Start workers, or read the log of those that do not start.",
         )
     for worker in workers.ready:
         for text in worker.stalled:
-            yield _of(
-                trainer,
+            yield (
                 Cause.DATASET,
                 f"No progress: {text}, on worker {worker.address}.",
                 "Find out what dataset_fn does there, for example by running it alone: it may read "
@@ -219,8 +228,7 @@ def _causes(
             )
     yield from _other_trainers(trainer)
     if trainer.waits is not None and trainer.waits < WAITS:
-        yield _of(
-            trainer,
+        yield (
             Cause.NONE,
             "The input is fast enough.",
             "To train faster, make the training step faster. More workers cannot help.",
@@ -231,15 +239,14 @@ def _causes(
     yield from _idle_workers(trainer, workers, host)
 
 
-def _not_reading(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Diagnosis]:
+def _not_reading(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[_Reason]:
     now = trainer.now
     if now.finished:
-        yield _of(trainer, Cause.NONE, "It has finished.", "Nothing to do.")
+        yield (Cause.NONE, "It has finished.", "Nothing to do.")
     if workers.error and (now.no_trainer or not now.batches):
-        yield _of(trainer, Cause.DATASET, workers.error, _AFTER_ERROR)
+        yield (Cause.DATASET, workers.error, _AFTER_ERROR)
     if now.no_trainer:
-        yield _of(
-            trainer,
+        yield (
             Cause.TRAINER,
             "Its sidecar runs, but no program reads through it: none has called "
             "distributed_input.connect(), or it has not opened its dataset yet.",
@@ -247,8 +254,7 @@ def _not_reading(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Di
         )
     reads_none = now.pauses or (now.batches and now.buffer > 0 and not now.waiting_for)
     if trainer.waits is None and reads_none:
-        yield _of(
-            trainer,
+        yield (
             Cause.TRAINER,
             "It reads nothing, and does not wait for a batch: it computes a long step, compiles, "
             "evaluates, writes a checkpoint, or stands still.",
@@ -256,22 +262,20 @@ def _not_reading(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[Di
         )
 
 
-def _other_trainers(trainer: _TrainerWindow) -> Iterator[Diagnosis]:
+def _other_trainers(trainer: _TrainerWindow) -> Iterator[_Reason]:
     if "the other trainers" not in trainer.now.waiting_for:
         return
     awaited = f"It waits for {trainer.now.waiting_for}."
     missing = trainer.count - 1 - len(trainer.others)
     behind = min(trainer.others, key=lambda one: (one.epoch, one.batches), default=None)
     if missing > 0 or behind is None:
-        yield _of(
-            trainer,
+        yield (
             Cause.TRAINER,
             f"{awaited} {missing} of {trainer.count} trainers are not connected.",
             "Start them, or read their logs.",
         )
     else:
-        yield _of(
-            trainer,
+        yield (
             Cause.TRAINER,
             f"{awaited} {_name(behind)} has read the least: {_plural(behind.batches, 'batch')} of "
             f"epoch {behind.epoch}, and this trainer {trainer.now.batches}.",
@@ -279,10 +283,9 @@ def _other_trainers(trainer: _TrainerWindow) -> Iterator[Diagnosis]:
         )
 
 
-def _first_rows(trainer: _TrainerWindow) -> Diagnosis:
+def _first_rows(trainer: _TrainerWindow) -> _Reason:
     awaited = trainer.now.waiting_for or "its first rows"
-    return _of(
-        trainer,
+    return (
         Cause.DATASET,
         f"It has no batch yet. It waits for {awaited}.",
         "Workers set up the dataset. If this takes more than a minute, read the workers' logs.",
@@ -291,17 +294,16 @@ def _first_rows(trainer: _TrainerWindow) -> Diagnosis:
 
 def _busy_workers(
     trainer: _TrainerWindow, workers: _ReadyWorkers, host: float | None
-) -> Iterator[Diagnosis]:
+) -> Iterator[_Reason]:
     if workers.busy is None or workers.busy < _BUSY:
         return
     number = len(workers.ready)
     busy = f"{_plural(number, 'worker')} used {workers.busy:.0%} of {workers.permits} CPUs"
     if workers.rows_wait:
         if host is not None:
-            yield _busy_host(trainer, host, "")
+            yield _busy_host(host, "")
         used = "" if workers.cpus is None else f"they use {workers.cpus:.0%} of their CPUs, and "
-        yield _of(
-            trainer,
+        yield (
             Cause.STORAGE,
             f"Rows wait in the workers: {used}{workers.places} rows are made at the same time on "
             f"{workers.permits} CPUs.",
@@ -310,21 +312,19 @@ def _busy_workers(
         )
     if 0 < trainer.useful <= workers.permits:
         limit = trainer.now.useful_limit or "raise spec.partitions or spec.sidecar.readAhead"
-        yield _of(
-            trainer,
+        yield (
             Cause.DATASET,
             f"{busy}, and more workers cannot help: at most {trainer.useful} splits are open.",
             f"What limits them: {limit}.",
         )
     if host is not None:
-        yield _of(
-            trainer,
+        yield (
             Cause.WORKERS,
             f"{busy}, and {host:.0%} of this machine's CPUs are in use.",
             "More workers on this machine cannot help. Make dataset_fn cheaper, stop other "
             "programs, or run the input in a cluster.",
         )
-    yield _of(trainer, Cause.WORKERS, f"{busy}.", _more_workers(trainer, workers))
+    yield (Cause.WORKERS, f"{busy}.", _more_workers(trainer, workers))
 
 
 def _more_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> str:
@@ -343,30 +343,27 @@ def _more_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> str:
 
 def _idle_workers(
     trainer: _TrainerWindow, workers: _ReadyWorkers, host: float | None
-) -> Iterator[Diagnosis]:
+) -> Iterator[_Reason]:
     now = trainer.now
     busy = "" if workers.busy is None else f" The workers are {workers.busy:.0%} busy."
     has_few = workers.streams < workers.permits or now.useful_limit.startswith(FULL_QUEUES)
     if has_few and now.useful_limit:
-        yield _of(
-            trainer,
+        yield (
             Cause.DATASET,
             f"Open splits of the dataset: {workers.streams}. CPUs of workers: {workers.permits}."
             f"{busy}",
             f"What limits them: {now.useful_limit}.",
         )
     if host is not None:
-        yield _busy_host(trainer, host, busy)
+        yield _busy_host(host, busy)
     if now.buffer >= _FULL:
-        yield _of(
-            trainer,
+        yield (
             Cause.SIDECAR,
             f"Rows are ready: {now.buffer:.0%} of the buffer is filled.{busy} The trainer waits "
             "while a batch is completed and copied.",
             "Raise spec.sidecar.buffer, so that more batches are ready, and the sidecar's CPUs.",
         )
-    yield _of(
-        trainer,
+    yield (
         Cause.NETWORK,
         f"Workers could make more rows than arrive. Open splits: {workers.streams}. Filled part of "
         f"the buffer: {now.buffer:.0%}.{busy}",
@@ -376,18 +373,12 @@ def _idle_workers(
     )
 
 
-def _busy_host(trainer: _TrainerWindow, host: float, busy: str) -> Diagnosis:
-    return _of(
-        trainer,
+def _busy_host(host: float, busy: str) -> _Reason:
+    return (
         Cause.HOST,
         f"{host:.0%} of this machine's CPUs are in use, so all processes wait for one.{busy}",
         "Stop other programs, use fewer workers, or run the input in a cluster.",
     )
-
-
-def _of(trainer: _TrainerWindow, cause: Cause, text: str, next_step: str) -> Diagnosis:
-    rate = trainer.rows / trainer.wall if trainer.wall > 0 else None
-    return Diagnosis(_name(trainer.now), cause, text, next_step, trainer.waits, rate)
 
 
 def _name(one: ConsumerSample) -> str:

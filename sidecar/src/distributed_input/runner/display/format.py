@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from distributed_input.runner.display.stats import InputStats
@@ -83,6 +84,20 @@ def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
         for row in rows
     )
     return "".join(f"{indent}{line}\n" for line in lines)
+
+
+def wrapped(label: str, text: str) -> str:
+    """Return text as lines of at most 100 columns. The first one begins with the label."""
+    indent = " " * len(label)
+    lines = textwrap.wrap(
+        text,
+        100,
+        initial_indent=label,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def truncated(line: str, width: int) -> str:

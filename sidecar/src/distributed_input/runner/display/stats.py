@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from distributed_input.runner.host_cpus import HostCpus
-
 WINDOW_SECONDS = 6.0
 """Window of the rates. It covers several heartbeats, which makes the rates steady."""
 
@@ -70,6 +68,21 @@ class WorkerSample:
     """Splits that make no progress, each as text."""
     failure: str = ""
     """The last error of its dataset, as text. Empty: none in the last minutes."""
+
+
+@dataclass(frozen=True)
+class HostCpus:
+    """Counters of the CPUs that this process may run on, in seconds since the machine started."""
+
+    used: float
+    total: float
+
+    def busy_since(self, earlier: HostCpus) -> float:
+        """Return the share of the CPUs that was in use since an earlier reading, 0 to 1.
+
+        The load average of the system is no such measure: it still has what ended a minute ago.
+        """
+        return (self.used - earlier.used) / max(0.01, self.total - earlier.total)
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,6 @@ class Child:
     process: subprocess.Popen[bytes]
     exited: asyncio.Future[int]
     """The exit status; -n if signal n ended the process."""
-    peak_bytes: int = 0
-    """Peak resident memory at the last sample."""
 
     @property
     def pid(self) -> int:
@@ -42,11 +40,6 @@ class Child:
         """Send a signal to the process, unless it has ended."""
         if self.alive:
             self.process.send_signal(number)
-
-    def sample_memory(self) -> None:
-        """Update the peak memory."""
-        if self.alive:
-            self.peak_bytes = max(self.peak_bytes, peak_memory(self.pid))
 
 
 class Children:

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from distributed_input.runner import plan as planning
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.plan import Plan, PlannedInput, RunFiles
+from distributed_input.runner.plan import Plan, PlannedInput
 from distributed_input.runner.processes import children as child_processes
 from distributed_input.runner.processes.children import Children
-from distributed_input.runner.processes.restart_policy import RestartPolicy
 from distributed_input.runner.processes.run_events import RunEvents
 from distributed_input.runner.processes.supervised_process import (
     ProcessFailedError,
@@ -36,7 +35,6 @@ class ProcessGroup:
         plan: Plan,
         folders: RunFolders,
         env: Mapping[str, str],
-        policy: RestartPolicy,
         events: RunEvents,
         log: Callable[[str], None],
     ) -> None:
@@ -45,9 +43,7 @@ class ProcessGroup:
         """Addresses of the dispatchers by input name, when they are ready."""
         self._plan = plan
         self._folders = folders
-        self._files = RunFiles(folders)
         self._env = env
-        self._policy = policy
         self._events = events
         self._log = log
         self._tasks: list[asyncio.Task[None]] = []
@@ -61,15 +57,15 @@ class ProcessGroup:
         """
         deadline = time.monotonic() + seconds
         plan = self._plan
-        self._files.tokens().mkdir(mode=0o700)
-        self._files.sockets().mkdir(mode=0o700)
+        self._folders.tokens.mkdir(mode=0o700)
+        self._folders.sockets.mkdir(mode=0o700)
         for one in plan.inputs:
-            _write_private(self._files.token(one), secrets.token_urlsafe(32))
-        _write_private(self._files.config(), json.dumps(planning.sidecar_config(plan)))
+            _write_private(self._folders.token(one.name), secrets.token_urlsafe(32))
+        _write_private(self._folders.config, json.dumps(planning.sidecar_config(plan)))
         dispatchers = [self._dispatcher(one) for one in plan.inputs]
         await self._start_until_ready(dispatchers, children, deadline, seconds)
         for one, process in zip(plan.inputs, dispatchers, strict=True):
-            self.addresses[one.name] = str(process.address)
+            self.addresses[one.name] = process.addresses[-1]
         others = [self._worker(one, i) for one in plan.inputs for i in range(one.workers)]
         for one in plan.inputs:
             others += self._tf_data_service(one)
@@ -133,7 +129,7 @@ class ProcessGroup:
             self._events.fail(ProcessFailedError(process.name, cause, process.log))
 
     def _process(
-        self, name: str, input_name: str, command: Callable[[str | None], Sequence[str]]
+        self, name: str, input_name: str, command: Callable[[], Sequence[str]]
     ) -> SupervisedProcess:
         return SupervisedProcess(
             name=name,
@@ -141,26 +137,25 @@ class ProcessGroup:
             command=command,
             env=planning.process_env(self._env, self._folders.run, name, os.getpid()),
             log=self._folders.log(name),
-            ready_file=self._files.ready(name),
+            ready_file=self._folders.ready(name),
             # Not the user's folder, where a file could shadow one of our modules.
             cwd=self._folders.path,
-            policy=self._policy,
         )
 
     def _dispatcher(self, one: PlannedInput) -> SupervisedProcess:
-        listen = self._files.socket("dispatcher", next(self._sockets))
+        listen = self._folders.socket("dispatcher", next(self._sockets))
         return self._process(
             self._plan.process_name("dispatcher", one),
             one.name,
-            lambda _: planning.dispatcher_command(self._plan, self._files, one, listen),
+            lambda: planning.dispatcher_command(self._plan, self._folders, one, listen),
         )
 
     def _worker(self, one: PlannedInput, index: int) -> SupervisedProcess:
         address = self.addresses[one.name]
 
-        def command(_: str | None) -> list[str]:
-            listen = self._files.socket("worker", next(self._sockets))
-            return planning.worker_command(self._plan, self._files, one, index, listen, address)
+        def command() -> list[str]:
+            listen = self._folders.socket("worker", next(self._sockets))
+            return planning.worker_command(self._plan, self._folders, one, index, listen, address)
 
         process = self._process(self._plan.process_name("worker", one, index), one.name, command)
         process.env = planning.worker_env(process.env, self._plan.workers)
@@ -172,18 +167,18 @@ class ProcessGroup:
         service = one.tf_data_service
         if service is None:
             return []
-        self._files.journal(one).mkdir(mode=0o700, parents=True)
+        self._folders.journal(one.name).mkdir(mode=0o700, parents=True)
         dispatcher = self._process(
             self._plan.process_name("tf-data-dispatcher", one),
             one.name,
-            lambda _: planning.tf_data_dispatcher_command(self._plan, self._files, one, service),
+            lambda: planning.tf_data_dispatcher_command(self._plan, self._folders, one, service),
         )
         workers = [
             self._process(
                 self._plan.process_name("tf-data-worker", one, index),
                 one.name,
-                lambda _, index=index: planning.tf_data_worker_command(  # type: ignore[misc]
-                    self._plan, self._files, one, service, index
+                lambda index=index: planning.tf_data_worker_command(  # type: ignore[misc]
+                    self._plan, self._folders, one, service, index
                 ),
             )
             for index in range(one.workers)
@@ -194,11 +189,11 @@ class ProcessGroup:
         return [dispatcher, *workers]
 
     def _sidecar(self, consumer: int) -> SupervisedProcess:
-        self._files.shared(consumer).mkdir(mode=0o700)
+        self._folders.consumer(consumer).mkdir(mode=0o700)
         return self._process(
             self._plan.process_name("sidecar", index=consumer),
             "",
-            lambda _: planning.sidecar_command(self._plan, self._files, consumer, self.addresses),
+            lambda: planning.sidecar_command(self._plan, self._folders, consumer, self.addresses),
         )
 
 

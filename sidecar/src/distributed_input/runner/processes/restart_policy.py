@@ -32,24 +32,11 @@ class CrashHistory:
     ever_ready: bool = False
 
 
-@dataclass(frozen=True)
-class Restart:
-    """Start the process again after `delay` seconds."""
-
-    delay: float
-
-
-@dataclass(frozen=True)
-class GiveUp:
-    """Stop the run, for `reason`."""
-
-    reason: str
-
-
 def after_exit(
     history: CrashHistory, now: float, status: int, was_ready: bool, policy: RestartPolicy
-) -> tuple[CrashHistory, Restart | GiveUp]:
-    """Return the next history and step for a process that ended with `status` at `now`.
+) -> tuple[CrashHistory, float | str]:
+    """Return the history after a process ended with `status` at `now`, and what to do: the seconds
+    until its next start, or why to give up.
 
     The delay doubles with each crash within the window, so it is short again after a time without
     crashes. A negative status is the number of the signal that ended the process.
@@ -63,10 +50,9 @@ def after_exit(
         ever_ready=ever_ready,
     )
     if status == EXIT_CONFIG and not ever_ready:
-        return history, GiveUp("it cannot start with this configuration")
+        return history, "it cannot start with this configuration"
     if history.unready >= policy.max_unready:
-        return history, GiveUp(f"it ended {history.unready} times in a row before it was ready")
+        return history, f"it ended {history.unready} times in a row before it was ready"
     if len(recent) > policy.max_crashes:
-        return history, GiveUp(f"it crashed {len(recent)} times within {policy.window:g} s")
-    delay = min(policy.max_delay, policy.first_delay * 2.0 ** (len(recent) - 1))
-    return history, Restart(delay)
+        return history, f"it crashed {len(recent)} times within {policy.window:g} s"
+    return history, min(policy.max_delay, policy.first_delay * 2.0 ** (len(recent) - 1))

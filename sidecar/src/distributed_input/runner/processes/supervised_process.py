@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distributed_input.runner import process_logs
-from distributed_input.runner.processes.children import Child, Children
+from distributed_input.runner.processes.children import Child, Children, peak_memory
 from distributed_input.runner.processes.restart_policy import (
     CrashHistory,
-    GiveUp,
     RestartPolicy,
     after_exit,
 )
@@ -50,8 +49,8 @@ class SupervisedProcess:
     """One process of the run. Await `run` in a task, and end it with `stop`."""
 
     name: str
-    command: Callable[[str | None], Sequence[str]]
-    """Returns the command, given the address of the previous start; None at the first start."""
+    command: Callable[[], Sequence[str]]
+    """Returns the command of the next start."""
     env: Mapping[str, str]
     log: Path
     ready_file: Path
@@ -60,10 +59,8 @@ class SupervisedProcess:
     cwd: Path | None = None
     policy: RestartPolicy = field(default_factory=RestartPolicy)
     state: ProcessState = ProcessState.WAITING
-    address: str | None = None
-    """host:port of the last start that became ready."""
     addresses: list[str] = field(default_factory=list)
-    """The addresses of all starts, oldest first."""
+    """host:port of each start that became ready, oldest first."""
     restarts: int = 0
     peak_bytes: int = 0
     """Peak resident memory over all starts, as sampled."""
@@ -86,13 +83,13 @@ class SupervisedProcess:
             history, step = after_exit(history, now, status, was_ready, self.policy)
             cause = process_logs.cause_of_exit(self.log)
             message = f"{self.name} {describe_exit(status)}" + (f": {cause}" if cause else "")
-            if isinstance(step, GiveUp):
+            if isinstance(step, str):
                 self.state = ProcessState.FAILED
-                raise ProcessFailedError(self.name, f"{message} [{step.reason}]", self.log)
+                raise ProcessFailedError(self.name, f"{message} [{step}]", self.log)
             self.restarts += 1
-            log(f"{message} (restart {self.restarts} in {step.delay:g} s)")
+            log(f"{message} (restart {self.restarts} in {step:g} s)")
             self.state = ProcessState.BACKING_OFF
-            await asyncio.sleep(step.delay)
+            await asyncio.sleep(step)
 
     async def _run_once(self, children: Children) -> tuple[int, bool]:
         """Run the process until it ends; return its exit status and whether it became ready."""
@@ -100,8 +97,9 @@ class SupervisedProcess:
             self.ready_file.unlink()
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            command = self.command(self.address)
-            self.child = children.start(self.name, command, self.env, cwd=self.cwd, output=log)
+            self.child = children.start(
+                self.name, self.command(), self.env, cwd=self.cwd, output=log
+            )
         finally:
             os.close(log)
         self.state = ProcessState.STARTING
@@ -109,7 +107,10 @@ class SupervisedProcess:
         while not exited.done():
             address = _read_ready_file(self.ready_file)
             if address is not None:
-                self._set_ready(address)
+                self.addresses.append(address)
+                if not self._is_stopped():
+                    self.state = ProcessState.READY
+                self.ready.set()
                 break
             await asyncio.wait([exited], timeout=_READY_POLL_SECONDS)
         status = await asyncio.shield(exited)
@@ -117,21 +118,13 @@ class SupervisedProcess:
         self.ready.clear()
         return status, was_ready
 
-    def _set_ready(self, address: str) -> None:
-        self.address = address
-        self.addresses.append(address)
-        if not self._is_stopped():
-            self.state = ProcessState.READY
-        self.ready.set()
-
     def _is_stopped(self) -> bool:
         return self.state is ProcessState.STOPPED
 
     def sample_memory(self) -> None:
         """Update the peak memory."""
-        if self.child is not None:
-            self.child.sample_memory()
-            self.peak_bytes = max(self.peak_bytes, self.child.peak_bytes)
+        if self.child is not None and self.child.alive:
+            self.peak_bytes = max(self.peak_bytes, peak_memory(self.child.pid))
 
     def stop(self) -> Child | None:
         """Disable restarts; return the process if it is alive, so that the caller can end it."""

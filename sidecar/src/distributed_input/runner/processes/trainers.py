@@ -1,36 +1,42 @@
-"""The trainer commands of a run, each in a `process_wrapper`."""
+"""The trainer commands of a run, each in a `process_wrapper`, from their start to their end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import sys
+import signal
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from distributed_input.runner import process_wrapper
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.plan import Plan, RunFiles, trainer_env
+from distributed_input.runner.plan import Plan, trainer_env
 from distributed_input.runner.processes.children import Child, Children, peak_memory
+from distributed_input.runner.processes.run_events import RunEvents, Termination, due_signal
+from distributed_input.runner.processes.supervised_process import describe_exit
 from distributed_input.runtime.addresses import free_ports
 
 _READ_BYTES = 64 * 1024
 _OUTPUT_END_SECONDS = 2.0
+_POLL_SECONDS = 0.1
 
 
 class Trainer:
     """One trainer command and its wrapper. The wrapper's exit status is the trainer's."""
 
-    def __init__(self, index: int, child: Child, lifeline: int, pid_file: Path) -> None:
+    def __init__(self, index: int, child: Child, lifeline: int) -> None:
         self.index = index
         self.child = child
         self.forwarding: list[asyncio.Task[None]] = []
         self.peak_bytes = 0
         """Peak resident memory of the command's own process, as sampled."""
         self._lifeline: int | None = lifeline
-        self._pid_file = pid_file
+        self._command: psutil.Process | None = None
 
     def start(self) -> None:
         """Start the command."""
@@ -49,9 +55,13 @@ class Trainer:
 
     def sample_memory(self) -> None:
         """Update the peak memory."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            pid = int(json.loads(self._pid_file.read_text())["pid"])
-            self.peak_bytes = max(self.peak_bytes, peak_memory(pid))
+        with contextlib.suppress(psutil.Error):
+            if self._command is None:
+                started = psutil.Process(self.child.pid).children()
+                # The others are orphans, or on macOS the guard.
+                self._command = min(started, key=psutil.Process.create_time, default=None)
+            if self._command is not None:
+                self.peak_bytes = max(self.peak_bytes, peak_memory(self._command.pid))
 
     def _send(self, number: int) -> None:
         if self._lifeline is not None:
@@ -70,14 +80,22 @@ def start_wrappers(
     ports = free_ports(plan.trainers) if plan.trainers > 1 else []
     trainers = []
     for index in range(plan.trainers):
-        pid_file = folders.path / f"trainer-{index}.pid"
         read_end, write_end = os.pipe()
-        own_env = trainer_env(env, plan, RunFiles(folders), index, ports)
+        own_env = trainer_env(env, plan, folders, index, ports)
         own_env[process_wrapper.MARK_ENV] = process_wrapper.mark(folders.run, f"wrapper-{index}")
+        options = process_wrapper.Options(
+            command=plan.command,
+            lifeline=read_end,
+            run=folders.run,
+            name=f"trainer-{index}",
+            packages=str(Path(psutil.__file__).parents[1]),
+            remove=[str(folder) for folder in dict.fromkeys((folders.shared, folders.path))],
+            live=live,
+        )
         try:
             child = children.start(
-                f"trainer-{index}",
-                _wrapper_command(plan, folders, index, read_end, pid_file, live),
+                options.name,
+                process_wrapper.command(options),
                 own_env,
                 # The first trainer has the runner's streams. The output of others gets a prefix.
                 stdin=None if index == 0 else asyncio.subprocess.DEVNULL,
@@ -86,25 +104,88 @@ def start_wrappers(
             )
         finally:
             os.close(read_end)
-        trainers.append(Trainer(index, child, write_end, pid_file))
+        trainers.append(Trainer(index, child, write_end))
     return trainers
 
 
-def _wrapper_command(
-    plan: Plan, folders: RunFolders, index: int, lifeline: int, pid_file: Path, live: bool
-) -> list[str]:
-    removed = dict.fromkeys((folders.shared, folders.path))
-    return [
-        *(sys.executable, "-I", "-S", process_wrapper.__file__),
-        *("--lifeline", str(lifeline), "--run", folders.run, "--name", f"trainer-{index}"),
-        *("--pid-file", str(pid_file)),
-        *(word for folder in removed for word in ("--remove", str(folder))),
-        *(("--live",) if live else ()),
-        *("--", *plan.command),
-    ]
+async def run_trainers(
+    all_trainers: Sequence[Trainer], events: RunEvents, grace: float, log: Callable[[str], None]
+) -> int:
+    """Start the trainers and wait until all have ended.
+
+    If `events` requests it, the runner gave up on a process, or one trainer failed, the others
+    get a signal and `grace` seconds to end.
+
+    Returns:
+        The exit status of the first trainer that failed; 0 if none did.
+    """
+    for trainer in all_trainers:
+        if trainer.index > 0:
+            _forward_output(trainer, _write_all)
+        trainer.start()
+    failed = 0
+    sent = 0
+    while running := [trainer for trainer in all_trainers if trainer.child.alive]:
+        sent = _send_due_signal(running, events.termination, sent, grace, log)
+        await _next_event(running, events)
+        for trainer in running:
+            if trainer.child.alive or not (status := trainer.child.exited.result()):
+                continue
+            # The first failure is the cause. The others follow from it.
+            failed = failed or exit_status(status)
+            if events.termination is None and len(running) > 1:
+                # The others would wait for it in the next collective operation.
+                log(f"{trainer.child.name} {describe_exit(status)}: stopping the other trainers")
+                events.terminate(signal.SIGTERM)
+        if events.failure is not None and events.termination is None:
+            log(f"{events.failure}: stopping the trainer")
+            events.terminate(signal.SIGTERM)
+    await _output_ended(all_trainers)
+    return failed
 
 
-def forward_output(trainer: Trainer, write: Callable[[int, bytes], None]) -> None:
+async def _next_event(running: Sequence[Trainer], events: RunEvents) -> None:
+    changed = asyncio.ensure_future(events.changed.wait())
+    awaited: list[asyncio.Future[Any]] = [changed, *(one.child.exited for one in running)]
+    try:
+        await asyncio.wait(
+            awaited,
+            timeout=None if events.termination is None else _POLL_SECONDS,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+    finally:
+        changed.cancel()
+    events.changed.clear()
+
+
+def _send_due_signal(
+    running: Sequence[Trainer],
+    termination: Termination | None,
+    sent: int,
+    grace: float,
+    log: Callable[[str], None],
+) -> int:
+    """Send the signal that is due, unless it was sent; return the signal that was sent last."""
+    if termination is None or sent == signal.SIGKILL:
+        return sent
+    due = due_signal(termination, time.monotonic(), grace)
+    if due == sent:
+        return sent
+    if due != termination.signal:
+        log(f"the trainer has not ended: sending {signal.Signals(due).name}")
+    for trainer in running:
+        trainer.signal(due)
+        trainer.signal(signal.SIGCONT)  # a stopped process would not handle the signal
+    return due
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # the reader has closed the pipe
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+def _forward_output(trainer: Trainer, write: Callable[[int, bytes], None]) -> None:
     """Copy a trainer's piped lines to the runner's stdout and stderr, as "[index] line"."""
     process = trainer.child.process
     for pipe, descriptor in ((process.stdout, 1), (process.stderr, 2)):
@@ -113,7 +194,7 @@ def forward_output(trainer: Trainer, write: Callable[[int, bytes], None]) -> Non
             trainer.forwarding.append(asyncio.ensure_future(copying))
 
 
-async def output_ended(trainers: Sequence[Trainer]) -> None:
+async def _output_ended(trainers: Sequence[Trainer]) -> None:
     """Wait until the output of the trainers that ended has been copied."""
     tasks = [task for trainer in trainers for task in trainer.forwarding]
     if tasks:

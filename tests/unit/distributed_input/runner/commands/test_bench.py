@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from distributed_input import cli
 from distributed_input.api.errors import TerminalError
 from distributed_input.runner.benchmark.comparison import Comparison, Measured
 from distributed_input.runner.commands import bench
@@ -57,7 +58,7 @@ def test_an_unsuitable_file_is_status_2(
     file: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(text)
-    assert bench.main([str(file)]) == 2
+    assert cli.main(["bench", str(file)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert message in err
@@ -67,15 +68,16 @@ def test_an_unsuitable_file_is_status_2(
 def test_without_tensorflow_the_message_says_what_to_install(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert bench.main([str(file)]) == 2
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "tensorflow" else True
+    )
+    assert cli.main(["bench", str(file)]) == 2
     assert "pip install 'distributed-input[run]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [["--workers", "0"], ["--seconds", "0"], ["--workers"]])
 def test_an_invalid_flag_is_status_2(file: Path, flags: list[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        bench.main([str(file), *flags])
+    assert cli.main(["bench", str(file), *flags]) == 2
 
 
 def test_the_text_has_the_gain_the_next_step_and_notes() -> None:
@@ -109,7 +111,7 @@ class Process:
 def compared(monkeypatch: pytest.MonkeyPatch, fails_with: int, *flags: str) -> Comparison:
     """Compare with measurements that succeed at once, except with `fails_with` workers."""
 
-    def through(_resource: object, _reader: object, number: int, _options: object) -> Measured:
+    def through(_resource: object, _reader: object, number: int, *_: float) -> Measured:
         if number == fails_with:
             raise TerminalError("no rows within 120 s")
         return Measured(number, 9000, 1.0, 1.0, {})
@@ -125,7 +127,10 @@ def compared(monkeypatch: pytest.MonkeyPatch, fails_with: int, *flags: str) -> C
     monkeypatch.setattr(bench, "_measure", lambda *_: Measured(0, 1000, 1.0, 1.0, {}))
     monkeypatch.setattr(bench, "_through_workers", through)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
-    return bench._compare(bench.parser().parse_args(["input.yaml", *flags]))
+    options = bench.bench.make_context("bench", ["input.yaml", *flags]).params
+    return bench._compare(
+        options["file"], options["workers"], options["seconds"], options["timeout"]
+    )
 
 
 def test_what_was_measured_is_printed_if_another_number_of_workers_fails(

@@ -2,55 +2,71 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from distributed_input import cli
-from distributed_input.runner.commands import completion
 
 
 def complete(*words: str) -> list[str]:
-    """Return what bash completes after these words; the last one is incomplete."""
-    script = completion.script("bash", completion._flags())
-    quoted = " ".join(f"'{word}'" for word in words)
-    setup = f"COMP_WORDS=(distributed-input {quoted}); COMP_CWORD={len(words)}"
-    program = f'{script}\n{setup}\n_distributed_input\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    """Return what the program completes after these words; the last one is incomplete."""
+    env = {
+        **os.environ,
+        "_DISTRIBUTED_INPUT_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["distributed-input", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    command = [sys.executable, "-m", "distributed_input.cli"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     return done.stdout.split()
 
 
 def test_commands() -> None:
-    assert complete("ex") == ["explain"]
+    assert complete("ex") == ["plain,explain"]
 
 
 def test_every_command_is_completed() -> None:
-    known = {*cli._COMMANDS, *cli._PLUGINS, "version", "help"}
-    assert set(complete("")) == known
+    known = {*cli.COMMANDS, *cli.PROCESSES, *cli.PLUGINS, "version", "help"}
+    assert {word.removeprefix("plain,") for word in complete("")} == known
 
 
 def test_flags_of_a_command() -> None:
-    assert complete("run", "--tra") == ["--trainers"]
-    assert complete("status", "--tok") == ["--token-file"]
+    assert complete("run", "--tra") == ["plain,--trainers"]
+    assert complete("status", "--tok") == ["plain,--token-file"]
 
 
-def test_files(tmp_path: Path) -> None:
-    (tmp_path / "input.yaml").touch()
-    assert complete("run", f"{tmp_path}/in") == [f"{tmp_path}/input.yaml"]
-    assert complete("run", "input.yaml", "--", f"{tmp_path}/in") == [f"{tmp_path}/input.yaml"]
+def test_files() -> None:
+    assert complete("run", "in")[0].startswith("file,")
+    assert complete("run", "input.yaml", "--", "in")[0].startswith("file,")
 
 
-def test_words_are_not_file_names() -> None:
-    """Otherwise bash adds a slash to a command if a folder has its name."""
-    assert "-o filenames -F" not in completion.script("bash", {})
+def test_bash_completes_a_flag(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The script calls the command by its name."""
+    assert cli.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    program = tmp_path / "distributed-input"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m distributed_input.cli "$@"\n')
+    program.chmod(0o755)
+    words = "COMP_WORDS=(distributed-input run --tra); COMP_CWORD=2"
+    call = '_distributed_input_completion distributed-input; printf "%s" "${COMPREPLY[@]}"'
+    done = subprocess.run(
+        ["bash", "-c", f"complete() {{ :; }}\n{script}\n{words}\n{call}"],
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "--trainers", done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_valid(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert completion.main([shell]) == 0
+    assert cli.main(["completion", shell]) == 0
     text = capsys.readouterr().out
-    assert "--trainers" in text or "-l trainers" in text
+    assert "_DISTRIBUTED_INPUT_COMPLETE" in text
     if program := shutil.which(shell):
         subprocess.run([program, "-n"], input=text, text=True, check=True)

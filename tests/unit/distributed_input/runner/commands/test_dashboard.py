@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input import cli
 from distributed_input.runner.commands import dashboard
 from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
@@ -29,7 +30,8 @@ def test_the_share_of_the_cpus_that_a_worker_used() -> None:
     for at, (busy, permits) in enumerate((first, second)):
         worker = WorkerSample("w", "h:1", parallelism=2, busy=busy, permit_seconds=permits)
         history.add(StatusSample([], [worker, WorkerSample("new", "h:2")]), float(at))
-    assert dashboard.view(history)["busy"] == {"w": 0.75}
+    rates = dashboard.view(history)["rates"]["workers"]
+    assert [(one["id"], one["busy_share"]) for one in rates] == [("w", 0.75), ("new", None)]
 
 
 @pytest.mark.parametrize(
@@ -42,14 +44,13 @@ def test_the_share_of_the_cpus_that_a_worker_used() -> None:
 def test_bad_flags_are_status_2(
     flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert dashboard.main([*flags, "--port", "0"]) == 2
+    assert cli.main(["dashboard", *flags, "--port", "0"]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", ["-1", "70000", "http"])
 def test_a_port_is_a_number(port: str) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        dashboard.main(["--port", port])
+    assert cli.main(["dashboard", "--port", port]) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -67,7 +68,7 @@ def test_a_signal_ends_it_like_ctrl_c(
     handler = lambda *_: None  # noqa: E731
     former = signal.signal(number, handler)
     try:
-        assert dashboard.main(["--seconds", "0.1", "--timeout", "0.1"]) == 0
+        assert cli.main(["dashboard", "--seconds", "0.1", "--timeout", "0.1"]) == 0
         assert signal.getsignal(number) is handler
     finally:
         signal.signal(number, former)
@@ -84,4 +85,4 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 def test_the_command_for_another_machine_has_a_terminal() -> None:
     """Without one, the end of ssh does not end the command."""
-    assert "ssh -t -L" in dashboard.parser().format_help()
+    assert "ssh -t -L" in str(dashboard.dashboard.epilog)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from distributed_input import cli
 from distributed_input.runner.commands import doctor
 from distributed_input.runner.installation import Check, Result
 
@@ -19,9 +20,9 @@ def test_the_exit_status(
 ) -> None:
     found = [Check("sockets", Result(result), "found")]
     monkeypatch.setattr(doctor, "check_all", lambda env, namespace: iter(found))
-    assert doctor.main([]) == status
+    assert cli.main(["doctor"]) == status
     assert capsys.readouterr().out.split() == [result, "sockets", "found"]
-    assert doctor.main(["-o", "json"]) == status
+    assert cli.main(["doctor", "-o", "json"]) == status
     values = json.loads(capsys.readouterr().out)
     assert values == [{"name": "sockets", "result": result, "text": "found"}]
 
@@ -35,12 +36,12 @@ def test_the_namespace_is_that_of_the_flag(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(doctor, "check_all", check_all)
     for flags in ([], ["-n", "team"], ["--namespace", "team"]):
-        assert doctor.main(flags) == 0
+        assert cli.main(["doctor", *flags]) == 0
     assert asked == [None, "team", "team"]
 
 
 def test_this_machine_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    doctor.main([])
+    cli.main(["doctor"])
     lines = capsys.readouterr().out
     for name in ("python", "packages", "tensorflow", "run", "folder", "sockets"):
         assert f"ok       {name} " in lines

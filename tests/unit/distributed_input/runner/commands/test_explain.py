@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from distributed_input import cli
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
-from distributed_input.runner import dispatchers, host_cpus, kubectl
+from distributed_input.runner import dispatchers, kubectl
 from distributed_input.runner.commands import explain as command
+from distributed_input.runner.display import status_client
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis
+from distributed_input.runner.display.stats import HostCpus
 from distributed_input.runner.display.status_client import StatusClient
-from distributed_input.runner.host_cpus import HostCpus
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
@@ -59,7 +61,7 @@ def test_a_trainer_gets_a_cause_and_a_next_step(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--dispatcher", address, "--seconds", "0.01"]
-    assert command.main(flags) == 0
+    assert cli.main(["explain", *flags]) == 0
     assert capsys.readouterr().out == (
         "train/0: waits for input 40% of the time, reads 100 rows/s\n"
         "  cause: workers. 1 worker used 95% of 2 CPUs.\n"
@@ -68,7 +70,7 @@ def test_a_trainer_gets_a_cause_and_a_next_step(
         "         workers with 2 CPUs each, or make dataset_fn cheaper.\n"
         "  warning: each row is read 32 times\n"
     )
-    assert command.main([*flags, "-o", "json"]) == 0
+    assert cli.main(["explain", *flags, "-o", "json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["warnings"] == ["each row is read 32 times"]
     (found,) = printed["trainers"]
@@ -86,14 +88,14 @@ def test_what_the_operator_reports_is_printed_too(
 
     monkeypatch.setattr(kubectl, "forwarded", forwarded)
     flags = ["digits", "--seconds", "0.01"]
-    assert command.main(flags) == 0
+    assert cli.main(["explain", *flags]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("  cause: workers.")
     assert f"  cluster: {problem}" in lines
-    assert command.main([*flags, "-o", "json"]) == 0
+    assert cli.main(["explain", *flags, "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["input"], found["problems"]) == ("digits", [problem])
-    assert command.main(["--dispatcher", address, "--seconds", "0.01", "-o", "json"]) == 0
+    assert cli.main(["explain", "--dispatcher", address, "--seconds", "0.01", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["problems"] == []
 
 
@@ -101,7 +103,7 @@ def test_only_for_a_local_run_the_cpus_of_this_machine_count(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ticks = itertools.count(0, 100)
-    monkeypatch.setattr(host_cpus, "read", lambda: HostCpus(now := next(ticks), now))
+    monkeypatch.setattr(status_client, "host_cpus", lambda: HostCpus(now := next(ticks), now))
 
     def found(*_: object) -> list[dispatchers.FoundDispatcher]:
         credentials = Credentials.from_args(None, {"DISTRIBUTED_INPUT_TOKEN": "secret"})
@@ -109,16 +111,16 @@ def test_only_for_a_local_run_the_cpus_of_this_machine_count(
         return [dispatchers.FoundDispatcher("digits", client, place="pid 7, /home")]
 
     monkeypatch.setattr(dispatchers, "_of_local_runs", found)
-    assert command.main(["--seconds", "0.01"]) == 0
+    assert cli.main(["explain", "--seconds", "0.01"]) == 0
     printed = capsys.readouterr().out
     assert "100% of this machine's CPUs are in use" in printed
     assert printed.startswith("train/0: waits")
     without = [Diagnosis("", Cause.TRAINER, "No trainer is connected.", "Start it.")]
     with monkeypatch.context() as patch:
         patch.setattr(command, "diagnose", lambda *_: without)
-        assert command.main(["--seconds", "0.01"]) == 0
+        assert cli.main(["explain", "--seconds", "0.01"]) == 0
     assert capsys.readouterr().out.startswith("digits (pid 7, /home):\n  cause: trainer.")
-    assert command.main(["--dispatcher", address, "--seconds", "0.01"]) == 0
+    assert cli.main(["explain", "--dispatcher", address, "--seconds", "0.01"]) == 0
     assert "machine" not in capsys.readouterr().out
 
 
@@ -140,5 +142,5 @@ def test_a_diagnosis_without_a_trainer_is_text_too() -> None:
 def test_failures_are_reported(
     flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main(flags) == status
+    assert cli.main(["explain", *flags]) == status
     assert message in capsys.readouterr().err

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input import cli
 from distributed_input.runner import folders
-from distributed_input.runner.commands import logs
 from distributed_input.runner.commands.logs import kubectl_command
 
 
@@ -44,18 +44,18 @@ def test_a_local_run(
         run.logs.mkdir(exist_ok=True)
         run.log("worker-0").write_text("one\ntwo\n")
         run.log("sidecar-0").write_text("three\n")
-        assert logs.main(["--tail", "1"]) == 0
+        assert cli.main(["logs", "--tail", "1"]) == 0
         assert capsys.readouterr().out == "[sidecar-0] three\n[worker-0] two\n"
-        assert logs.main(["--part", "worker"]) == 0
+        assert cli.main(["logs", "--part", "worker"]) == 0
         assert capsys.readouterr().out == "[worker-0] one\n[worker-0] two\n"
         (run.path / "tokens").mkdir()
         (run.path / "tokens" / "digits").touch()
-        assert logs.main(["digits", "--part", "sidecar"]) == 0
+        assert cli.main(["logs", "digits", "--part", "sidecar"]) == 0
         assert capsys.readouterr().out == "[sidecar-0] three\n"
-        assert logs.main(["digits", "--follow"]) == 2
+        assert cli.main(["logs", "digits", "--follow"]) == 2
         assert "of an input in a cluster" in capsys.readouterr().err
         with folders.create(None, {"XDG_RUNTIME_DIR": str(tmp_path)}):
-            assert logs.main(["--part", "sidecar"]) == 0
+            assert cli.main(["logs", "--part", "sidecar"]) == 0
             place = f"pid {os.getpid()}, {os.getcwd()}:\n"
             printed = capsys.readouterr().out
             assert printed.count(place) == 2
@@ -70,7 +70,7 @@ def test_without_a_run_or_a_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert logs.main(flags) == 2
+    assert cli.main(["logs", *flags]) == 2
     assert "set NAME" in capsys.readouterr().err
 
 
@@ -97,7 +97,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_input_that_does_not_exist(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert logs.main(["digts", "-n", "team"]) == 2
+    assert cli.main(["logs", "digts", "-n", "team"]) == 2
     assert capsys.readouterr().err == (
         "distributed-input logs: `kubectl get distributedinputs.distributed-input.dev "
         "digts --namespace team --output json`: Error from server (NotFound): distributedinputs "
@@ -107,7 +107,7 @@ def test_an_input_that_does_not_exist(folder: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_status_is_that_of_kubectl(folder: Path) -> None:
-    assert logs.main(["digits"]) == 7
+    assert cli.main(["logs", "digits"]) == 7
     assert (folder / "calls").read_text().splitlines()[1].startswith("logs --selector")
 
 
@@ -115,7 +115,7 @@ def test_without_kubectl(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert logs.main(["digits"]) == 2
+    assert cli.main(["logs", "digits"]) == 2
     assert (
         capsys.readouterr().err == "distributed-input logs: kubectl is not installed: install it\n"
     )

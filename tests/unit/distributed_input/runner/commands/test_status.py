@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input import cli
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.runner import folders
 from distributed_input.runner.commands import status as command
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample
-from distributed_input.runner.plan import RunFiles
 from distributed_input.runtime import ready, serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
@@ -80,7 +80,7 @@ def test_the_status_command_prints_tables_or_json(
     address: str, token_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--dispatcher", address, "--token-file", token_file]
-    assert command.main(flags) == 0
+    assert cli.main(["status", *flags]) == 0
     assert capsys.readouterr().out == (
         "job/trainer  epoch  rows  batches  rows/s  stall  buffer  waiting for\n"
         "train/1          2   100       10    25.0    25%     50%     a worker\n"
@@ -91,10 +91,10 @@ def test_the_status_command_prints_tables_or_json(
         "worker h:1\n"
         "error: dataset data:rows: no file, worker h:1\n"
     )
-    assert command.main([*flags, "--json"]) == 0
+    assert cli.main(["status", *flags, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["input"], printed["jobs"]) == (None, ["train"])
-    assert command.main([*flags, "-o", "json"]) == 0
+    assert cli.main(["status", *flags, "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == printed
     assert printed["consumers"][0]["wait_seconds"] == 1.0
     assert printed["workers"][0]["busy_seconds"] == 2.5
@@ -143,20 +143,19 @@ def test_the_runs_of_this_machine_are_found(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert command.main([]) == 2
+    assert cli.main(["status"]) == 2
     assert f"below {tmp_path / 'distributed-input'}: start" in capsys.readouterr().err
     with folders.create(None, os.environ) as run:
-        files = RunFiles(run)
-        files.tokens().mkdir()
-        assert command.main([]) == 2  # it has no dispatcher yet
+        run.tokens.mkdir()
+        assert cli.main(["status"]) == 2  # it has no dispatcher yet
         capsys.readouterr()
         for name in ("eval", "train"):
-            (files.tokens() / name).write_text("secret")
-            ready.write(str(files.ready(f"{name}-dispatcher")), address, None)
-        assert command.main(["-o", "json"]) == 0
+            (run.tokens / name).write_text("secret")
+            ready.write(str(run.ready(f"{name}-dispatcher")), address, None)
+        assert cli.main(["status", "-o", "json"]) == 0
         printed = [json.loads(line)["input"] for line in capsys.readouterr().out.splitlines()]
         assert printed == ["eval", "train"]
-        assert command.main([]) == 0
+        assert cli.main(["status"]) == 0
         assert "h:1           0     9  2.5 s\n" in capsys.readouterr().out.split("train (pid ")[1]
 
 
@@ -178,7 +177,7 @@ def test_the_runs_of_this_machine_are_found(
 def test_the_status_command_reports_failures(
     flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main(flags) == status
+    assert cli.main(["status", *flags]) == status
     assert message in capsys.readouterr().err
 
 
@@ -186,5 +185,7 @@ def test_a_wrong_token_is_reported(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "other").write_text("wrong")
-    assert command.main(["--dispatcher", address, "--token-file", str(tmp_path / "other")]) == 1
+    assert (
+        cli.main(["status", "--dispatcher", address, "--token-file", str(tmp_path / "other")]) == 1
+    )
     assert "token" in capsys.readouterr().err

@@ -9,8 +9,12 @@ import pytest
 
 from distributed_input.api.stalls import FULL_QUEUES
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
-from distributed_input.runner.host_cpus import HostCpus
+from distributed_input.runner.display.stats import (
+    ConsumerSample,
+    HostCpus,
+    StatusSample,
+    WorkerSample,
+)
 
 LARGE_SPLITS = f"{FULL_QUEUES}. Raise spec.partitions"
 LIMIT = "the dataset has 16 splits. Raise spec.numSplits"

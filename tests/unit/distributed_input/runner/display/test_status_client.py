@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.api.stalls import KILLED
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
-from distributed_input.runner.display.status_client import StatusClient
+from distributed_input.runner.display.status_client import StatusClient, busy_share, host_cpus
 from distributed_input.runtime import serving, stubs
 from distributed_input.runtime.credentials import Credentials
 
@@ -118,3 +121,27 @@ def test_an_unreachable_dispatcher_is_none_on_the_loop_and_an_error_elsewhere() 
     with pytest.raises(UnavailableError, match=r"the dispatcher at 127\.0\.0\.1:1 did not respond"):
         dispatcher.status(timeout=0.5)
     dispatcher.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs /proc")
+def test_the_cpus_of_this_machine_can_be_read() -> None:
+    assert 0 <= busy_share(0.1) <= 1
+    before = host_cpus()
+    assert before is not None
+    assert 0 < before.used <= before.total
+
+
+def test_only_the_cpus_that_this_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    # user to steal, then guest time, which is also user time.
+    times = namedtuple("times", "user nice system idle iowait irq softirq steal guest guest_nice")
+    first = [times(90, 0, 0, 1, 0, 0, 0, 0, 0, 0), times(0, 0, 0, 0, 5, 0, 0, 40, 7, 7)]
+    second = [times(93, 0, 0, 3, 0, 0, 0, 0, 0, 0), times(0, 0, 0, 0, 5, 0, 0, 45, 9, 9)]
+    readings = [[*first, times(*[9] * 10)], [*second, times(*[99] * 10)]]
+    monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda _: [0, 1], raising=False)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: readings.pop(0))
+    assert busy_share(0) == 0.8
+
+
+def test_a_machine_without_counters_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(psutil.Process, "cpu_affinity", raising=False)
+    assert busy_share(0) == 0

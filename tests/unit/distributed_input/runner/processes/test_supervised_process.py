@@ -34,7 +34,7 @@ def process_of(folder: Path, code: str, policy: RestartPolicy) -> SupervisedProc
     ready = folder / "ready"
     return SupervisedProcess(
         name="worker-0",
-        command=lambda _: [sys.executable, "-S", "-c", code, str(ready)],
+        command=lambda: [sys.executable, "-S", "-c", code, str(ready)],
         env=dict(os.environ),
         log=folder / "log",
         ready_file=ready,
