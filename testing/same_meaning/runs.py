@@ -78,7 +78,7 @@ def show(servers: Servers, case: Case) -> int:
 
 @contextlib.contextmanager
 def _limited(seed: int, case: Case) -> Iterator[None]:
-    """End the process with all stacks if a case hangs: TensorFlow cannot be interrupted."""
+    """Print all stacks of a slow case, and end the process if it hangs."""
 
     def end() -> None:
         print(f"seed {seed}: hangs\n  {case.to_json()}\n  {case.text}", flush=True)
@@ -88,9 +88,11 @@ def _limited(seed: int, case: Case) -> Iterator[None]:
     timer = threading.Timer(_HANG_SECONDS, end)
     timer.daemon = True
     timer.start()
+    faulthandler.dump_traceback_later(_SLOW_SECONDS)
     try:
         yield
     finally:
+        faulthandler.cancel_dump_traceback_later()
         timer.cancel()
 
 

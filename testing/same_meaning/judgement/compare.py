@@ -51,7 +51,8 @@ def _decisions(evidence: Evidence) -> list[Difference]:
     if evidence.by_rows and wrong:
         text = f"elements are {'batches' if certain else 'rows'}: batched={evidence.batched}"
         found.append(Difference("batches recognised wrongly", text))
-    if job.infinite != evidence.endless and not evidence.error and not evidence.python:
+    unsaid = job.infinite or not evidence.says_unknown_end
+    if job.infinite != evidence.endless and unsaid and not evidence.error and not evidence.python:
         # Only running a pipeline can show that one that chooses is endless, or that one is empty.
         hidden = any(name in ("sample", "choose", "choose_random") for name in evidence.names)
         if job.infinite:
@@ -114,6 +115,8 @@ def _end(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]:
         return [] if hidden else [Difference("no error", f"TensorFlow: {evidence.error}")]
     if errors and (_shapes_differ(evidence, errors[0]) or _of_tensorflow(evidence, errors[0])):
         return []
+    if errors and evidence.again is not None and "fail" in evidence.names:
+        return []  # which rows come, and so whether one fails, is random
     if errors:
         return [Difference("error", f"{type(errors[0]).__name__}: {str(errors[0])[:600]}")]
     if evidence.endless and not all(epoch.stopped for epoch in epochs):
@@ -122,14 +125,13 @@ def _end(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]:
 
 
 def _meets_others(evidence: Evidence) -> bool:
-    """Return whether the error of a batch of batches may not occur in the dealt batches.
+    """Return whether an error of rows of different shapes may not occur in dealt batches.
 
-    Each partition batches rows of its own, and TensorFlow fails in incomplete batches that it drops.
+    Each partition batches rows of its own. TensorFlow fails in incomplete batches that it drops.
     """
     if "Cannot batch tensors with different shapes" not in evidence.error:
         return False
-    dealt = evidence.job.shard_policy == "DATA" and evidence.job.partitions > 1
-    return dealt and sum(name in grammar.BATCHES for name in evidence.names) > 1
+    return evidence.job.shard_policy == "DATA" and evidence.job.partitions > 1
 
 
 def _of_tensorflow(evidence: Evidence, error: Exception) -> bool:
@@ -150,9 +152,11 @@ def _shapes_differ(evidence: Evidence, error: Exception) -> bool:
 
     If the user's own batches hold them, the refusal is a difference.
     """
-    if evidence.again is not None and "different shapes" in str(error):
+    if not any(text in str(error) for text in ("different shapes", "of one batch have shapes")):
+        return False
+    if evidence.again is not None:
         return True  # which elements meet in a batch is random
-    if "rows of one batch have shapes" not in str(error):
+    if "different shapes" in str(error):
         return False
     shapes = {
         tuple(leaf.shape[1:] if evidence.batched else leaf.shape for leaf in element)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from distributed_input import assignment
@@ -15,6 +15,7 @@ from testing.same_meaning.product import RESTORES, Epoch, Seen, Step
 from testing.same_meaning.reference import Reference, Run, is_random
 
 _PADDED = ("padded_batch", "replica_padded")
+_OTHER_SEEDS = range(3, 8)
 _PADDING = ("padded_batch", "bucket", "replica_padded")
 
 
@@ -47,6 +48,7 @@ class Evidence:
 
     def __init__(self, case: Case, seen: Seen, reference: Reference) -> None:
         self.case, self.seen, self.job = case, seen, seen.job
+        self._reference = reference
         splits = self.job.num_splits, self.job.partitions
         self.runs = reference.splits(*splits)
         self.again = reference.splits(*splits, seed=2) if is_random(case) else None
@@ -68,9 +70,27 @@ class Evidence:
     def says_whole(self) -> bool:
         """Whether a warning says that elements are not taken as batches, which is the safe way.
 
-        Only of `concatenate`: it may join batches with something else.
+        Only of `concatenate`, which may join batches with something else, and of `unique`.
         """
-        return any("ConcatenateDataset follows the batch" in one for one in self.job.warnings)
+        said = (f"{op}Dataset follows the batch" for op in ("Concatenate", "Unique"))
+        return any(text in one for text in said for one in self.job.warnings)
+
+    @property
+    def says_unknown_end(self) -> bool:
+        """Whether a warning says that splits are taken as finite, although they may not be."""
+        return any("not known whether the dataset's splits end" in one for one in self.job.warnings)
+
+    def others(self) -> Iterator[list[Run]]:
+        """Yield runs with other random numbers, if a run may differ: two may be equal by chance."""
+        splits = self.job.num_splits, self.job.partitions
+        for seed in _OTHER_SEEDS if self.again is not None else ():
+            yield self._reference.splits(*splits, seed=seed)
+
+    def first_splits(self, epoch: int) -> list[int]:
+        """Return the splits with which the partitions begin."""
+        job = self.job
+        dealt = assignment.splits.deal(job.seed, epoch, job.num_splits, job.partitions)
+        return [splits[0] for splits in dealt if splits]
 
     def expected(self, runs: Iterable[Run]) -> list[str]:
         """Return the rows of an epoch. Raises ValueError if the elements are no batches."""

@@ -59,7 +59,9 @@ def _unknown_rank(case: Case, runs: Sequence[Run]) -> bool:
 
 def _is_endless(case: Case, runs: Sequence[Run]) -> bool:
     unread = case.fields.get("numSplits", 0) > case.fields.get("partitions", case.trainers)
-    return unread and any(run.endless for run in runs)
+    # An error may come before the row that shows it.
+    repeats = "endless" in grammar.names_of(case.pipeline)
+    return unread and any(run.endless or (repeats and run.error) for run in runs)
 
 
 def _first_is_empty(case: Case, runs: Sequence[Run]) -> bool:

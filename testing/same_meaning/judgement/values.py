@@ -52,7 +52,8 @@ def structure_of(value: Any) -> str:
         return f"{{{', '.join(parts)}}}"
     if isinstance(value, tuple | list):
         return f"({', '.join(map(structure_of, value))})"
-    return "None" if value is None or isinstance(value, tf.NoneTensorSpec) else "_"
+    first = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
+    return "None" if first is None or isinstance(first, tf.NoneTensorSpec) else "_"
 
 
 def element_of(value: Any) -> Element:

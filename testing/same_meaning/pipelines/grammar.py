@@ -80,6 +80,16 @@ def may_be_empty(pipeline: Pipeline) -> bool:
     return bool(ranges) or any(not any(one) for one in lengths)
 
 
+def may_never_return(pipeline: Pipeline) -> bool:
+    """Return whether TensorFlow may look for a next element without end.
+
+    `repeat()` does if each pass but the first has no elements, for example because the first random
+    choice is an empty dataset.
+    """
+    chosen = any(name in (*CHOOSING, "choose") for name in names_of(pipeline))
+    return chosen and may_be_empty(pipeline) and "endless" in names_of(pipeline)
+
+
 def last_batch(pipeline: Pipeline) -> int | None:
     """Return the index of the op whose batches the elements certainly are; None: there is none."""
     for index, (name, *_) in reversed(list(enumerate(pipeline["ops"]))):

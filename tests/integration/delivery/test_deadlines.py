@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input.api.errors import RetryableError, UnavailableError
+from distributed_input.api.errors import DatasetFnError, RetryableError, UnavailableError
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.readers import connect, ids
@@ -195,6 +195,29 @@ def test_a_replay_may_take_longer_than_the_timeout(own_cluster: Cluster, sizes: 
     waits = [entry["what"] for sidecar in sidecars for entry in entries(sidecar, "still waiting")]
     assert any("workers have replayed" in what for what in waits)
     assert trainers == 1 or any("the other trainers' end" in what for what in waits)
+
+
+def test_an_error_of_one_trainers_dataset_ends_the_waits_of_the_others(
+    own_cluster: Cluster,
+) -> None:
+    """The others would wait for its facts until `timeoutSeconds`, which is 600 by default."""
+    own_cluster.add_workers(1)
+    fields: dict[str, Any] = {"partitions": 2, "numSplits": 2, "timeoutSeconds": 600}
+    inputs = {"train": spec("broken:raises_late", {}, globalBatchSize=BATCH, **fields)}
+    sidecars = own_cluster.add_sidecars(inputs, 2)
+
+    def error_of(sidecar: Sidecar) -> str:
+        with connect(sidecar) as data, pytest.raises(DatasetFnError) as caught:
+            list(data.numpy())
+        return str(caught.value)
+
+    with ThreadPoolExecutor(2) as pool:
+        reading = [pool.submit(error_of, sidecar) for sidecar in sidecars]
+        failed, waiting = sorted(
+            (one.result(readers.SECONDS) for one in reading), key=lambda text: "stopped" in text
+        )
+    assert "assert" in failed
+    assert re.search(r"trainer [01] of 2 has stopped: (?s:.*)assert", waiting)
 
 
 MANY = 300

@@ -227,6 +227,9 @@ class NoExchange:
     def check_run(self) -> None:
         """Do nothing."""
 
+    def check_others(self) -> None:
+        """Do nothing."""
+
 
 @pytest.fixture
 def reader(clock: VirtualTime, pool: WorkerPool) -> EpochReader:

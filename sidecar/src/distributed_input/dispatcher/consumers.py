@@ -116,6 +116,19 @@ class ConsumerRegistry:
             for one in self.live(now)
         )
 
+    def failure(self, beat: ConsumerHeartbeatRequest) -> str:
+        """Return the error that ended the same epoch of another consumer; "" if there is none."""
+        return next(
+            (
+                f"trainer {one.last.index} of {one.last.count} has stopped: {one.last.failed}"
+                for one in self._live.values()
+                if one.last.failed
+                and one.last.index != beat.index
+                and (one.last.run, one.last.epoch) == (beat.run, beat.epoch)
+            ),
+            "",
+        )
+
     def epochs(self) -> tuple[int, int]:
         """Return the lowest and highest epoch of live consumers; (0, 0) if there are none."""
         epochs = [c.last.epoch for c in self._live.values()] or [0]

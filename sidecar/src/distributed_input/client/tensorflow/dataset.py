@@ -46,9 +46,7 @@ def as_dataset(reader: InputReader, spec: ElementSpec, whole: bool) -> tf.data.D
     else:
         dataset = _large_units(reader, spec, whole, rows)
     if reader.opened.job.infinite:
-        dataset = dataset.apply(
-            tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        )
+        dataset = dataset.repeat()  # for its cardinality; one without rows ends all the same
     options = tf.data.Options()
     # The dataset is already this process's share.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from distributed_input.api.errors import DistributedInputError
+from distributed_input.api.errors import DatasetFnError, DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.assignment.share import Share
 from distributed_input.rows.blocks import RowBlock
@@ -30,6 +30,7 @@ from distributed_input.sidecar.steps.row_source import RowSource
 
 _log = logs.get("sidecar.epoch")
 _PUBLISH_SECONDS = 2.0  # longest wait for a dispatcher that is away
+_FAILURE_CHARACTERS = 1000  # for the other consumers
 _POSITION_SECONDS = 0.02  # between positions sent; an older one only makes a replay longer
 
 
@@ -62,6 +63,7 @@ class EpochRun:
     Attributes:
         request: the epoch to deliver.
         done: whether all rows were read.
+        failed: the error of the dataset that ended it; empty: none.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class EpochRun:
     ) -> None:
         self.request = request
         self.done = False
+        self.failed = ""
         self._job, self._share = source.job, share
         self._exchange = source.exchange
         self._slots, self._outbox, self._on_sent = slots, outbox, on_sent
@@ -133,6 +136,9 @@ class EpochRun:
             self._reader.close()
 
     def _fail(self, error: DistributedInputError) -> None:
+        if isinstance(error, DatasetFnError):
+            self.failed = str(error)[:_FAILURE_CHARACTERS]
+            self._exchange.request_heartbeat()
         try:
             self._outbox.send(failure_message(error, self.request.generation), self._cancelled)
         except Cancelled:

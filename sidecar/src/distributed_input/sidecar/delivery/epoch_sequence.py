@@ -120,6 +120,13 @@ class EpochSequence:
         return [fact for run in runs if run is not None for fact in run.facts()]
 
     @property
+    def failed(self) -> str:
+        """The error of the dataset that ended the epoch that the trainer reads; empty: none."""
+        run = self._run
+        reads = run is not None and run.request.generation == self._generation
+        return run.failed if run is not None and reads else ""
+
+    @property
     def has_ended(self) -> bool:
         """Whether the trainer has received the whole epoch that it reads."""
         return any(

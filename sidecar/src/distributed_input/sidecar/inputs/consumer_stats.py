@@ -26,6 +26,7 @@ class ConsumerStats:
     received: types_pb2.ReceivedTotals | None = None
     useful_limit: str = ""
     pauses: bool = False
+    failed: str = ""
 
     def after(self, earlier: ConsumerStats) -> ConsumerStats:
         """Return these values with the counts of an earlier connection added."""

@@ -19,6 +19,7 @@ from typing import Protocol
 import grpc
 
 from distributed_input.api.errors import (
+    DatasetFnError,
     DistributedInputError,
     FencedError,
     JobConflictError,
@@ -88,6 +89,7 @@ class DispatcherLink:
         connected: whether the last heartbeat was answered.
         refused: why the dispatcher refuses heartbeats, or None.
         contradiction: how the consumers of the run contradict each other; empty: they do not.
+        failed: the error that ended the epoch of another consumer; empty: none.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class DispatcherLink:
         self.index, self.count = index, count
         self.connected = False
         self.refused: DistributedInputError | None = None
-        self.contradiction = ""
+        self.contradiction = self.failed = ""
         self._consumer = consumer
         self._pod = pod
         self._local_share = LocalShare()
@@ -228,7 +230,7 @@ class DispatcherLink:
             if before is None or job is None or before.run != job.run or self.contradiction:
                 self._consumer.drop_facts()
                 self.partition_facts.clear()
-                self.contradiction = ""
+                self.contradiction = self.failed = ""
             self._consumer.join()
             self._registered = registered  # last: from now on, heartbeats are of this run
         self.request_heartbeat()
@@ -318,6 +320,7 @@ class DispatcherLink:
             if registered is not self._registered or registered.job is None:
                 return
             if answer.run in ("", request.run):
+                self.failed = answer.failed
                 self.partition_facts.merge(answer.facts)
             elif not request.no_trainer:
                 job = types_pb2.Job()
@@ -354,6 +357,7 @@ class DispatcherLink:
             pauses=stats.pauses,
             received=stats.received,
             pod=self._pod,
+            failed=stats.failed,
         )
 
     def _end_run(self, contradiction: str, run: str) -> None:
@@ -369,6 +373,14 @@ class DispatcherLink:
         """Raise ReplayError if the consumers of this run contradict each other."""
         if self.contradiction:
             raise _contradiction_error(self.contradiction)
+
+    def check_others(self) -> None:
+        """Raise DatasetFnError if an error has ended the epoch of another consumer.
+
+        Without it, this one would wait for facts that never come.
+        """
+        if self.failed:
+            raise DatasetFnError(self.failed)
 
     def _update_workers(self, workers: Iterable[dispatcher_pb2.WorkerInfo], now: float) -> None:
         if now - self._dispatcher_since < _REJOIN_SECONDS:

@@ -236,6 +236,7 @@ class TrainerSession:
             finished=self._socket.closed.is_set() and epochs.has_ended,
             received=times.received,
             pauses=outbox.trainer_pauses,
+            failed=epochs.failed,
         )
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:

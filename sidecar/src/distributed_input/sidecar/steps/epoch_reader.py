@@ -211,8 +211,10 @@ class EpochReader:
 
         Raises:
             UnavailableError: the deadline has passed.
+            DatasetFnError: an error has ended the epoch of another consumer.
             Cancelled: `cancel` was called.
         """
+        self.source.exchange.check_others()
         self._trainer.flush(self.cancelled)
         if not self._trainer.trainer_waits:
             deadline.record_progress(time.monotonic())

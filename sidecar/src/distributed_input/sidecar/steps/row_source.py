@@ -30,6 +30,9 @@ class FactExchange(Protocol):
     def check_run(self) -> None:
         """Raise ReplayError if the consumers of this run contradict each other."""
 
+    def check_others(self) -> None:
+        """Raise DatasetFnError if an error has ended the epoch of another consumer."""
+
 
 class WaitingTrainer(Protocol):
     """The trainer, as far as an epoch that waits for rows must know."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distributed_input.api.errors import ReplayWarning, UnavailableError
+from distributed_input.api.errors import DatasetFnError, ReplayWarning, UnavailableError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.share import share_of
 from distributed_input.client.reader import InputReader
@@ -230,6 +230,9 @@ class Run:
         """Add the event."""
         self.add("check")
 
+    def check_others(self) -> None:
+        """Do nothing: the others read on."""
+
     def request_heartbeat(self) -> None:
         """Add the event."""
         self.add("heartbeat")
@@ -418,6 +421,7 @@ def test_a_replay_that_differs_is_reported_before_the_end_of_its_step(
     ("error", "message"),
     [
         (UnavailableError("no rows"), ["failure UnavailableError no rows"]),
+        (DatasetFnError("row 7"), ["heartbeat", "failure DatasetFnError row 7"]),
         (KeyError("p"), ["failure DistributedInputError the sidecar failed: KeyError: 'p'"]),
         (Cancelled(), []),
     ],
@@ -434,6 +438,7 @@ def test_an_error_ends_the_run_and_is_reported(
     assert run.deliver() == message
     assert run.events[-1] == "close"
     assert not run.run.done
+    assert run.run.failed == ("row 7" if isinstance(error, DatasetFnError) else "")
 
 
 def test_an_error_after_the_end_of_the_connection_is_not_reported(

@@ -120,6 +120,7 @@ class GivenRun:
     ) -> None:
         self.request, self.source, self.share = request, source, share
         self.started = self.cancelled = self.done = False
+        self.failed = ""
         self._on_sent: Callable[[GivenRun], None] = on_sent
 
     def start(self) -> None:
@@ -264,6 +265,18 @@ def test_cancel_stops_the_run_that_is_sent(given: Given) -> None:
     given.start(epoch=0, generation=1)
     given.epochs.cancel()
     assert given.runs[0].cancelled
+
+
+def test_the_error_of_an_epoch_counts_once_the_trainer_reads_it(given: Given) -> None:
+    seen = [given.epochs.failed]
+    given.start(epoch=0, generation=1)
+    given.runs[0].send_all()
+    given.runs[1].failed = "row 7"
+    seen.append(given.epochs.failed)  # the trainer still reads the epoch before
+    given.start(epoch=1, generation=2)
+    seen.append(given.epochs.failed)
+    given.start(epoch=1, generation=3)  # it reads again
+    assert [*seen, given.epochs.failed] == ["", "", "row 7", ""]
 
 
 def test_only_the_epoch_that_the_trainer_reads_can_have_ended(given: Given) -> None:

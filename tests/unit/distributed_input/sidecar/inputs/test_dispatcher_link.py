@@ -20,6 +20,7 @@ import pytest
 
 from distributed_input.api.errors import (
     ConfigError,
+    DatasetFnError,
     DistributedInputError,
     FencedError,
     JobConflictError,
@@ -470,6 +471,18 @@ def test_a_fence_is_reported_with_its_cause(given: Given) -> None:
     first, second = map(str, consumer.refusals)
     assert first == "this trainer was consumer 0 of 2 and stops here: another one took its place"
     assert second.endswith("stops here: a newer one")
+
+
+def test_an_error_of_another_consumer_ends_waits_until_it_reads_again(given: Given) -> None:
+    link, _, _ = given(answer(run="r"), answer(run="r", failed="trainer 1 has stopped"), answer())
+    link.register(job(run="r"), b"", soon())
+    link._send_heartbeat()
+    link.check_others()
+    link._send_heartbeat()
+    with pytest.raises(DatasetFnError, match="trainer 1 has stopped"):
+        link.check_others()
+    link._send_heartbeat()
+    link.check_others()
 
 
 def test_a_contradiction_ends_the_run_once_and_the_next_run_has_no_facts(given: Given) -> None:

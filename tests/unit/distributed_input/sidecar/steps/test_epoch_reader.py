@@ -141,6 +141,9 @@ class FakeExchange:
     def check_run(self) -> None:
         pass
 
+    def check_others(self) -> None:
+        pass
+
     def request_heartbeat(self) -> None:
         self.requests += 1
 

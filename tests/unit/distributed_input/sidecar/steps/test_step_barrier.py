@@ -102,6 +102,9 @@ class Exchange:
     def check_run(self) -> None:
         pass
 
+    def check_others(self) -> None:
+        pass
+
 
 def test_facts_of_the_others_are_exchanged_ahead_of_need(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
