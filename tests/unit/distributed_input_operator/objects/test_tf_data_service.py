@@ -31,7 +31,7 @@ def test_its_containers_run_the_workers_image():
     for part, name in (("dispatcher", "tf-data-dispatcher"), ("worker", "tf-data-worker")):
         made = containers(part, **ENABLED)[name]
         assert made["image"] == "worker:1"
-        assert made["command"] == ["python", "-m", "distributed_input.stock"]
+        assert made["command"] == ["python", "-m", "distributed_input.tf_data_service"]
         assert made["args"][0] == part
         assert "readinessProbe" not in made  # its errors must not make our pods unavailable
         own = containers(part, workers={"image": "own:2"}, **ENABLED)[name]
