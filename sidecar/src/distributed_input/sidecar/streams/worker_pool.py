@@ -73,7 +73,7 @@ class _Member:
 
     @property
     def cpus(self) -> int:
-        return self.info.parallelism or 1  # an earlier version does not report it
+        return self.info.parallelism or 1  # 0: unknown
 
 
 _DESCRIPTION = -1  # in place of a split's number
