@@ -417,6 +417,7 @@ class InputReader:
                     assert self._epoch is not None
                     units = self._queue.keep_only(self._epoch.generation)
                     after = behind(self.position(), units, session.units_per_step)
+                    identity.stamp(after, self.opened.job)  # the sidecar's positions have none
                     session.resume(self._epoch.resumption(after, len(units)))
                     session.report(session.generation, 0)  # the new one gets the totals
                 return

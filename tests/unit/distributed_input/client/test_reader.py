@@ -22,6 +22,7 @@ from distributed_input.api.errors import (
     UnavailableError,
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.assignment import identity
 from distributed_input.client import session
 from distributed_input.client.input import Input
 from distributed_input.client.reader import InputReader
@@ -210,6 +211,21 @@ def test_units_that_a_dead_sidecar_read_ahead_are_dropped(tmp_path: Path, sideca
     after.unit(generation + 1, 0)
     after.send(end={"generation": generation + 1, "units": 1})
     assert len(list(reader.units(generation + 1))) == 1
+    reader.close()
+    later.close()
+
+
+def test_the_position_behind_pending_units_has_the_identity_of_the_dataset(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    """The next sidecar refuses a position without it."""
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    trainer.unit(generation, 0, step=1)
+    sidecar.close()
+    trainer.close()
+    later = Sidecar(tmp_path, 1)
+    position = later.trainer().start().position
+    assert (position.step, position.format) == (1, identity.FORMAT)
     reader.close()
     later.close()
 
