@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 
+EXIT_CONFIG = 2
+
 COMMANDS = {
     "init": "write a small project: input.yaml, dataset.py and train.py",
     "run": "run an input pipeline and a trainer on this machine",
@@ -86,10 +88,12 @@ def _click(arguments: Sequence[str]) -> int:
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         extra = "run" if arguments[:1] and arguments[0] in _NEED_TENSORFLOW else "cli"
-        sys.exit(
+        print(
             f"distributed-input: {' and '.join(missing)} not installed: run `pip install "
-            f"'distributed-input[{extra}]'`"
+            f"'distributed-input[{extra}]'`",
+            file=sys.stderr,
         )
+        return EXIT_CONFIG
     from distributed_input.runner.commands import Commands
 
     commands = Commands(COMMANDS, {**PROCESSES, **PLUGINS, **_OTHERS})

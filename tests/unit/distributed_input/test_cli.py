@@ -128,14 +128,13 @@ def test_a_subcommand_does_not_import_the_others() -> None:
     ("command", "extra"), [("status", "cli"), ("run", "run"), ("--help", "cli")]
 )
 def test_without_the_packages_of_commands_the_remedy_is_printed(
-    command: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    command: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit) as end:
-        cli.main([command])
-    assert end.value.code == (
+    assert cli.main([command]) == 2
+    assert capsys.readouterr().err == (
         "distributed-input: click and psutil not installed: run `pip install "
-        f"'distributed-input[{extra}]'`"
+        f"'distributed-input[{extra}]'`\n"
     )
 
 

@@ -27,10 +27,12 @@ from distributed_input.runner.processes import children as child_processes
 from distributed_input.runner.processes import run_events, trainers
 from distributed_input.runner.processes.children import Children
 from distributed_input.runner.processes.process_group import ProcessGroup
-from distributed_input.runner.processes.supervised_process import ProcessFailedError
+from distributed_input.runner.processes.supervised_process import (
+    EXIT_PROCESS_FAILED,
+    ProcessFailedError,
+)
 from distributed_input.runtime.credentials import Credentials
 
-EXIT_PROCESS_FAILED = 3
 _WRAPPER_SECONDS = 8.0
 
 

@@ -215,6 +215,21 @@ def test_units_that_a_dead_sidecar_read_ahead_are_dropped(tmp_path: Path, sideca
     later.close()
 
 
+def test_the_position_behind_pending_units_has_the_identity_of_the_dataset(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    """The next sidecar refuses a position without it."""
+    reader, trainer, generation = begun(tmp_path, sidecar)
+    trainer.unit(generation, 0, step=1)
+    sidecar.close()
+    trainer.close()
+    later = Sidecar(tmp_path, 1)
+    position = later.trainer().start().position
+    assert (position.step, position.format) == (1, identity.FORMAT)
+    reader.close()
+    later.close()
+
+
 def test_a_fenced_reader_does_not_reconnect(tmp_path: Path, sidecar: Sidecar) -> None:
     reader, trainer, generation = begun(tmp_path, sidecar)
     channel = reader._session.channel

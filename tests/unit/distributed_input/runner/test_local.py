@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -52,3 +53,10 @@ def test_its_text_says_if_it_has_ended_by_itself() -> None:
     assert repr(run) == expected
     run._restore()
     run._stop()
+
+
+def test_it_can_be_imported_without_the_packages_of_commands() -> None:
+    """The run that it starts prints the remedy."""
+    hidden = "import sys; sys.modules.update(click=None, psutil=None)"
+    code = f"{hidden}; import distributed_input.runner.local"
+    subprocess.run([sys.executable, "-c", code], check=True)

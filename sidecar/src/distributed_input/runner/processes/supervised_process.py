@@ -21,6 +21,8 @@ from distributed_input.runner.processes.restart_policy import (
     after_exit,
 )
 
+EXIT_PROCESS_FAILED = 3
+"""Exit status of a run that gave up on a process."""
 _READY_POLL_SECONDS = 0.05
 
 
