@@ -14,7 +14,12 @@ NAME = "subject"
 SPEC = {"workers": {"replicas": 1}}
 CHANGE = {
     "dispatcher": {"port": 7171},
-    "workers": {"replicas": 2, "template": {"spec": {"containers": [{"name": "worker", "env": [{"name": "LEVEL", "value": "2"}]}]}}},
+    "workers": {
+        "replicas": 2,
+        "template": {
+            "spec": {"containers": [{"name": "worker", "env": [{"name": "LEVEL", "value": "2"}]}]}
+        },
+    },
     "tfDataService": {},
 }
 """It replaces the pods of both parts, adds ports to Services and the NetworkPolicy, and scales."""

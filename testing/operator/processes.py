@@ -116,12 +116,22 @@ def run_operator(kubeconfig: Path, namespace: str, folder: Path, *flags: str) ->
             operator.stop()
 
 
+def template(pod: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
+    """Return spec.workers with fields of the pod template: of its pods, and of its container."""
+    containers = {"containers": [{"name": "worker", **container}]} if container else {}
+    return {"template": {"spec": {**(pod or {}), **containers}}}
+
+
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
     """Return a DistributedInput. Default: without encryption, as the dispatchers of most tests.
 
     `encryption=None` omits the field, so that the input gets the operator's default.
     """
-    spec = {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "digits:dataset_fn"}}, "encryption": "None", **spec}
+    spec = {
+        "dataset": {"type": "EntryPoint", "entryPoint": {"function": "digits:dataset_fn"}},
+        "encryption": "None",
+        **spec,
+    }
     return {
         "apiVersion": "distributed-input.dev/v1beta1",
         "kind": "DistributedInput",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 PREVIOUS = "HEAD~1"
-"""Its images may run beside those of this commit, because an upgrade and a rollback replace pods one
-by one. Once there are releases, their tags take its place."""
+"""Its images may run beside those of this commit, because an upgrade and a rollback replace pods
+one by one. Once there are releases, their tags take its place."""
 
 _ROOT = Path(__file__).parents[2]
 

@@ -79,7 +79,11 @@ async def latency(api: Api, number: int) -> float:
     """Change the input of the other tenant. Return the seconds until its Deployment changes."""
     env = [{"name": "NUMBER", "value": str(number)}]
     started = time.monotonic()
-    body = {"spec": {"workers": {"template": {"spec": {"containers": [{"name": "worker", "env": env}]}}}}}
+    body = {
+        "spec": {
+            "workers": {"template": {"spec": {"containers": [{"name": "worker", "env": env}]}}}
+        }
+    }
     await api.request("PATCH", INPUT.path(QUIET, VICTIM), body=body, headers=attacks.MERGE)
     while time.monotonic() - started < _LIMIT_SECONDS:
         found = await api.get(DEPLOYMENT, QUIET, names.worker(VICTIM))

@@ -97,7 +97,11 @@ async def edits(api: Api, count: int, annotations: Mapping[str, str]) -> AsyncIt
 
     def change(number: int) -> tuple[str, Any]:
         env = [{"name": "ROUND", "value": str(number)}]
-        return names[number % count], {"spec": {"workers": {"template": {"spec": {"containers": [{"name": "worker", "env": env}]}}}}}
+        return names[number % count], {
+            "spec": {
+                "workers": {"template": {"spec": {"containers": [{"name": "worker", "env": env}]}}}
+            }
+        }
 
     async with flood(api, "PATCH", change) as attempts:
         yield attempts

@@ -176,7 +176,7 @@ def test_one_call_takes_many_steps(
 @behaviour(
     Reference.TPU,
     shows="static shapes for every replica",
-    call="`batching: {remainder: pad}` or `drop`",
+    call="`batching: {remainder: Pad}` or `Drop`",
     needs="a TPU to compile for",
 )
 def test_padding_gives_every_replica_the_same_shape(cluster: Cluster, sidecar: Sidecar) -> None:

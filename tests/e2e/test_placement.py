@@ -56,7 +56,10 @@ def _input(name: str, **workers: Any) -> dict[str, Any]:
         "apiVersion": "distributed-input.dev/v1beta1",
         "kind": "DistributedInput",
         "metadata": {"name": name},
-        "spec": {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "any:rows"}}, "workers": {"replicas": 1, **workers}},
+        "spec": {
+            "dataset": {"type": "EntryPoint", "entryPoint": {"function": "any:rows"}},
+            "workers": {"replicas": 1, **workers},
+        },
     }
 
 

@@ -37,7 +37,14 @@ def test_an_unmodified_program_reads_under_every_policy(kubectl, node_cluster):
             "metadata": {"name": _NAME},
             "spec": {
                 "dataset": {"type": "Trainer"},
-                "workers": {"replicas": 2, "template": {"spec": {"containers": [{"name": "worker", "resources": {"requests": requests}}]}}},
+                "workers": {
+                    "replicas": 2,
+                    "template": {
+                        "spec": {
+                            "containers": [{"name": "worker", "resources": {"requests": requests}}]
+                        }
+                    },
+                },
                 "sidecar": {"buffer": "1Mi"},
                 "tfDataService": {"staticSharding": True},
                 "encryption": "None",

@@ -138,7 +138,17 @@ def test_workers_of_a_group_are_replaced_and_its_quota_ends_with_it(hook: Webhoo
     eventually(lambda: group.gated() == [False] * _PODS)
 
     cluster.wait_until_ready(group.name, 2)
-    cluster.patch("DistributedInput", group.name, {"spec": {"workers": {"template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}}}})
+    cluster.patch(
+        "DistributedInput",
+        group.name,
+        {
+            "spec": {
+                "workers": {
+                    "template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}
+                }
+            }
+        },
+    )
 
     def replaced() -> bool:
         """Both workers have the new image, and Kueue holds none of them back."""

@@ -203,7 +203,17 @@ def test_new_default_images_of_the_operator_restart_no_existing_pods(
         assert deployments()["kept-dispatcher"] == before["kept-dispatcher"]
         assert cluster.pods("new")[0]["spec"]["containers"][0]["image"] == "worker:2"
         env = [{"name": "A", "value": "1"}]
-        cluster.patch("DistributedInput", "kept", {"spec": {"workers": {"template": {"spec": {"containers": [{"name": "worker", "env": env}]}}}}})
+        cluster.patch(
+            "DistributedInput",
+            "kept",
+            {
+                "spec": {
+                    "workers": {
+                        "template": {"spec": {"containers": [{"name": "worker", "env": env}]}}
+                    }
+                }
+            },
+        )
         eventually(
             lambda: cluster.wait_until_ready("kept", 2) or workers() == ["worker:2", "worker:2"]
         )

@@ -8,14 +8,16 @@ import pytest
 import yaml
 
 from testing.operator.cluster import RequestRejected
-from testing.operator.processes import eventually, manifest
+from testing.operator.processes import eventually, manifest, template
 
 EIGHT_LINES = """\
 apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: eight}
 spec:
-  dataset: {type: EntryPoint, entryPoint: {function: "digits:dataset_fn", source: {type: Path, path: .}}}
+  dataset:
+    type: EntryPoint
+    entryPoint: {function: "digits:dataset_fn", source: {type: Path, path: .}}
   workers: {replicas: 2}
 """
 
@@ -81,7 +83,7 @@ def test_the_tf_data_service_can_be_enabled_and_disabled(cluster, name):
     refused = {"spec": {"tfDataService": {"port": 9090}}}
     with pytest.raises(RequestRejected, match="used in the dispatcher's pod"):
         cluster.patch("DistributedInput", name, refused)
-    with pytest.raises(RequestRejected, match="set networkPolicy: true, or remove tfDataService"):
+    with pytest.raises(RequestRejected, match="set networkPolicy: Restricted, or remove"):
         cluster.patch("DistributedInput", name, {"spec": {"networkPolicy": "Open"}})
     cluster.patch("DistributedInput", name, {"spec": {"tfDataService": None}})
     eventually(lambda: not address())
@@ -119,7 +121,7 @@ def test_changes_by_others_are_reverted_and_their_additions_are_kept(cluster, na
 
 
 def test_fields_that_are_removed_from_the_spec_are_removed_from_the_pods(cluster, name):
-    workers = {"nodeSelector": {"disk": "fast"}, "env": [{"name": "A", "value": "1"}]}
+    workers = template({"nodeSelector": {"disk": "fast"}}, env=[{"name": "A", "value": "1"}])
     cluster.create(manifest(name, workers=workers))
 
     def pod_spec():
@@ -127,7 +129,11 @@ def test_fields_that_are_removed_from_the_spec_are_removed_from_the_pods(cluster
         return found and found["spec"]["template"]["spec"]
 
     eventually(lambda: pod_spec() and pod_spec()["nodeSelector"].get("disk") == "fast")
-    cluster.patch("DistributedInput", name, {"spec": {"workers": {"template": {"spec": {"nodeSelector": None}}}}})
+    cluster.patch(
+        "DistributedInput",
+        name,
+        {"spec": {"workers": template({"nodeSelector": None})}},
+    )
     eventually(lambda: "disk" not in pod_spec()["nodeSelector"])
     assert {"name": "A", "value": "1"} in pod_spec()["containers"][0]["env"]
 
@@ -137,7 +143,11 @@ def test_an_image_update_creates_new_workers_before_it_deletes_old_ones(cluster,
     eventually(lambda: cluster.pods(name))
     old = cluster.pods(name)[0]["metadata"]["name"]
     cluster.wait_until_ready(name, 1)
-    cluster.patch("DistributedInput", name, {"spec": {"workers": {"template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}}}})
+    cluster.patch(
+        "DistributedInput",
+        name,
+        {"spec": {"workers": template(image="mine:2")}},
+    )
     eventually(lambda: len(cluster.pods(name)) == 2)
     assert old in [pod["metadata"]["name"] for pod in cluster.pods(name)]
     cluster.wait_until_ready(name, 1)
@@ -172,8 +182,8 @@ def test_an_object_of_another_owner_is_reported_and_unchanged(cluster, name):
 
 
 def test_an_invalid_pod_template_is_reported_with_the_api_servers_message(cluster, name):
-    template = {"spec": {"containers": [{"name": "worker", "ports": [{"containerPort": -1}]}]}}
-    cluster.create(manifest(name, workers={"podTemplate": template}))
+    workers = template(ports=[{"containerPort": -1}])
+    cluster.create(manifest(name, workers=workers))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "Refused"
     assert "containerPort" in found["message"]
@@ -183,8 +193,8 @@ def test_an_invalid_pod_template_is_reported_with_the_api_servers_message(cluste
 @pytest.mark.parametrize(
     ("workers", "message"),
     [
-        ({"podTemplate": {"spec": {"tolerationz": []}}}, ".tolerationz: field not declared"),
-        ({"podTemplate": {"spec": {"hostNetwork": "yes"}}}, ".hostNetwork: expected bool"),
+        (template({"tolerationz": []}), ".tolerationz: field not declared"),
+        (template({"hostNetwork": "yes"}), ".hostNetwork: expected bool"),
     ],
 )
 def test_a_malformed_pod_is_reported_although_the_api_server_returns_500(
@@ -232,7 +242,7 @@ def test_an_exceeded_quota_is_reported_with_the_api_servers_message(cluster, nam
     path = f"/api/v1/namespaces/{cluster.namespace}/resourcequotas"
     cluster.call("POST", path, quota)
     try:
-        workers = {"replicas": 1, "resources": {"requests": {"cpu": 64}}}
+        workers = {"replicas": 1, **template(resources={"requests": {"cpu": 64}})}
         cluster.create(manifest(name, workers=workers))
         found = eventually(lambda: cluster.condition(name, "QuotaExceeded"))
         assert "exceeded quota: tight" in found["message"]
@@ -287,7 +297,15 @@ def test_a_missing_config_map_is_reported_until_it_is_created(cluster, name):
 
 
 def test_a_spec_that_only_the_operator_can_validate_is_reported(cluster, name):
-    cluster.create(manifest(name, dataset={"type": "EntryPoint", "entryPoint": {"function": "a:b", "args": {"not a word": 1}}}))
+    cluster.create(
+        manifest(
+            name,
+            dataset={
+                "type": "EntryPoint",
+                "entryPoint": {"function": "a:b", "args": {"not a word": 1}},
+            },
+        )
+    )
     found = eventually(lambda: cluster.condition(name, "Ready"))
     assert found["reason"] == "InvalidSpec"
     assert "spec.dataset.args.not a word" in found["message"]

@@ -146,7 +146,19 @@ def test_a_failing_rollout_stops_and_says_so(cluster, control_plane, tmp_path, s
         cluster.patch("DistributedInput", scaled, {"spec": {"workers": {"replicas": 3}}})
         eventually(lambda: deployment(scaled, "worker")["spec"]["replicas"] == 3)
         assert secret_of(deployment(scaled, "worker")) == "first"
-        cluster.patch("DistributedInput", changed, {"spec": {"workers": {"template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}}}})
+        cluster.patch(
+            "DistributedInput",
+            changed,
+            {
+                "spec": {
+                    "workers": {
+                        "template": {
+                            "spec": {"containers": [{"name": "worker", "image": "mine:2"}]}
+                        }
+                    }
+                }
+            },
+        )
         eventually(lambda: secret_of(deployment(changed, "worker")) == "bad")
     with operator_with(cluster, control_plane.kubeconfig, tmp_path, "first"):
         # The operator before heals the input that fails at once, while all others serve.

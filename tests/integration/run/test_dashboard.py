@@ -148,7 +148,15 @@ def reading(folder: Path) -> Iterator[None]:
         "apiVersion": "distributed-input.dev/v1beta1",
         "kind": "DistributedInput",
         "metadata": {"name": "train"},
-        "spec": {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "rows:dataset_fn", "source": {"type": "Path", "path": str(folder)}}}},
+        "spec": {
+            "dataset": {
+                "type": "EntryPoint",
+                "entryPoint": {
+                    "function": "rows:dataset_fn",
+                    "source": {"type": "Path", "path": str(folder)},
+                },
+            }
+        },
     }
     with distributed_input.local(resource, workers=1):
         thread = threading.Thread(target=read)

@@ -98,7 +98,18 @@ def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(
         ("none.yaml", None, r"^none.yaml: cannot be read: No such file or directory$"),
         ({**RESOURCE, "spec": {"seeds": 1}}, None, r"^spec.seeds: unknown field 'seeds': did you"),
         (
-            {**RESOURCE, "spec": {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "no_rows:f", "source": {"type": "Path", "path": "."}}}}},
+            {
+                **RESOURCE,
+                "spec": {
+                    "dataset": {
+                        "type": "EntryPoint",
+                        "entryPoint": {
+                            "function": "no_rows:f",
+                            "source": {"type": "Path", "path": "."},
+                        },
+                    }
+                },
+            },
             None,
             r"^spec.dataset.entryPoint: no module 'no_rows' in /",
         ),

@@ -31,8 +31,10 @@ def test_each_operator_manages_the_inputs_of_its_class(cluster, operator, contro
         assert managers(cluster, "classed") == {"distributed-input-operator-canary"}
         assert "classed" not in operator.get("/metrics")[1]
         assert "plain" not in canary.get("/metrics")[1]
-        with pytest.raises(RequestRejected, match="operatorClass is immutable"):
-            cluster.patch("DistributedInput", "plain", {"spec": {"managedBy": "distributed-input.dev/canary"}})
+        with pytest.raises(RequestRejected, match="managedBy is immutable"):
+            cluster.patch(
+                "DistributedInput", "plain", {"spec": {"managedBy": "distributed-input.dev/canary"}}
+            )
         cluster.delete("DistributedInput", "classed")
         eventually(lambda: not cluster.children("classed"))
         assert cluster.condition("plain", "Ready")["status"] == "True"

@@ -46,7 +46,17 @@ def test_an_attacker_delays_no_change_of_others_and_not_the_stop(
 
     def change(number: int) -> None:
         env = [{"name": "NUMBER", "value": str(number)}]
-        cluster.patch("DistributedInput", "victim", {"spec": {"workers": {"template": {"spec": {"containers": [{"name": "worker", "env": env}]}}}}})
+        cluster.patch(
+            "DistributedInput",
+            "victim",
+            {
+                "spec": {
+                    "workers": {
+                        "template": {"spec": {"containers": [{"name": "worker", "env": env}]}}
+                    }
+                }
+            },
+        )
 
         def is_applied() -> bool:
             found = cluster.get("Deployment", "victim-worker") or {"spec": {}}

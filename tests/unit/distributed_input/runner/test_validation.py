@@ -62,7 +62,8 @@ def test_the_code_is_imported_as_in_a_worker(file: Path) -> None:
     problems = [line.removeprefix(f"{file}:") for line in str(caught.value).splitlines()]
     assert [problem.partition(". ")[0] for problem in problems] == [
         "8: spec.partitions: 3 trainers cannot divide 8 partitions",
-        "7: spec.dataset.entryPoint.function: module validated_code has no 'dataset'; it has dataset_fn",
+        "7: spec.dataset.entryPoint.function: module validated_code has no 'dataset'; it has "
+        "dataset_fn",
         "17: spec.partitions: 3 trainers cannot divide 8 partitions",
     ]
 
@@ -140,9 +141,13 @@ def test_without_tensorflow_or_code_the_entry_point_is_not_imported(
     assert "was not imported: TensorFlow is not installed here" in line
     file.write_text(written("train").replace("type: Path, path: .", "type: Image"))
     (line,) = map(str, validate(file))
-    assert "was not imported, because the type of spec.dataset.entryPoint.source is not Path" in line
+    assert (
+        "was not imported, because the type of spec.dataset.entryPoint.source is not Path" in line
+    )
     file.write_text(written("train", folder="nowhere"))
-    with pytest.raises(ConfigError, match=r"^\S*:7: spec.dataset.entryPoint.source.path: folder \S+ does not"):
+    with pytest.raises(
+        ConfigError, match=r"^\S*:7: spec.dataset.entryPoint.source.path: folder \S+ does not"
+    ):
         validate(file)
 
 

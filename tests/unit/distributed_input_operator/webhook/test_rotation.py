@@ -220,7 +220,6 @@ def test_the_published_path_keeps_the_service(loaded):
     assert api.config["service"] == {"name": "s", "namespace": "n", "port": 443, "path": whole}
 
 
-
 @pytest.mark.parametrize("seconds", [0, 1, 599, 600, 601, 1000])
 def test_a_path_is_accepted_before_and_after_the_api_server_uses_it(loaded, seconds):
     """The webhook's clock may differ, and API servers learn about a new path with a delay."""

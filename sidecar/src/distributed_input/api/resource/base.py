@@ -56,14 +56,20 @@ def cel(*rules: tuple[str, str]) -> dict[str, Any]:
     return {"x-kubernetes-validations": validations}
 
 
-def immutable(*fields: str) -> tuple[tuple[str, str], ...]:
-    """Return one rule per field, for `cel`, that refuses a change of the field."""
+def immutable(
+    *fields: str, because: str = "the saved positions of trainers depend on it"
+) -> tuple[tuple[str, str], ...]:
+    """Return one rule per field, for `cel`, that refuses a change of the field.
+
+    `has` is needed also for fields with a default: the API server checks the rules of the default
+    of an object before it sets those of its fields.
+    """
     return tuple(
         (
             f"has(self.{field}) == has(oldSelf.{field}) && "
             f"(!has(self.{field}) || self.{field} == oldSelf.{field})",
-            f"{field} is immutable, because the saved positions of trainers depend on it: create "
-            "a new DistributedInput with another name",
+            f"{field} is immutable, because {because}: create a new DistributedInput with another "
+            "name",
         )
         for field in fields
     )

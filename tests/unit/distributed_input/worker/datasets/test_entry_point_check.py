@@ -68,7 +68,11 @@ def test_a_function_that_takes_the_arguments_is_valid(folder: str) -> None:
 @pytest.mark.parametrize(
     ("target", "arguments", "message"),
     [
-        ("none_of_these:f", {}, r"^spec.dataset.entryPoint.function: no module 'none_of_these' in /"),
+        (
+            "none_of_these:f",
+            {},
+            r"^spec.dataset.entryPoint.function: no module 'none_of_these' in /",
+        ),
         ("checked_entry_points:f", {}, r"has no 'f'; it has dataset_fn, rows, files, lines,"),
         ("checked_entry_points:number", {}, "is not a function"),
         ("checked_entry_points:dataset_fn", {}, r"args: .*\(context, folder.* missing .* 'folder'"),
@@ -110,8 +114,18 @@ def test_warnings_of_the_job_are_results(folder: str) -> None:
     ("function", "fields", "field", "text"),
     [
         ("mistyped", {}, "spec.dataset.entryPoint.function", "has no attribute 'rnage'"),
-        ("no_elements", {}, "spec.dataset.entryPoint.function", "the entry point's first split has no"),
-        ("rows", {"args": {"batch": 60}, "partitions": 8}, "spec.dataset.entryPoint.function", "8 part"),
+        (
+            "no_elements",
+            {},
+            "spec.dataset.entryPoint.function",
+            "the entry point's first split has no",
+        ),
+        (
+            "rows",
+            {"args": {"batch": 60}, "partitions": 8},
+            "spec.dataset.entryPoint.function",
+            "8 part",
+        ),
     ],
 )
 def test_a_dataset_that_no_trainer_can_read_is_a_problem(

@@ -115,7 +115,11 @@ def test_a_nested_attribute_is_found() -> None:
 @pytest.mark.parametrize(
     ("target", "error", "message"),
     [
-        ("no_such_module_of_test:f", ConfigError, "entryPoint.function: no module 'no_such_module_of_test'"),
+        (
+            "no_such_module_of_test:f",
+            ConfigError,
+            "entryPoint.function: no module 'no_such_module_of_test'",
+        ),
         ("entry_points_of_test:f", ConfigError, "has no 'f'; it has draws, constant"),
         ("entry_points_of_test:NUMBER", ConfigError, "NUMBER is not a function"),
         ("entry_points_of_test:number", SpecError, "returned int"),

@@ -92,39 +92,3 @@ def test_no_worker_pod_is_needed_beside_local_workers():
     workers = parse(manifest(f"workers: {{{text}}}")).spec.workers
     assert workers.local is not None
     assert (workers.local.cpus, workers.local.memory) == (8, "4Gi")
-
-
-def test_a_template_has_typed_and_further_fields():
-    text = """\
-        workers:
-          template:
-            metadata: {labels: {a: b}}
-            spec:
-              priorityClassName: low
-              hostAliases: [{ip: 10.1.1.1}]
-              containers:
-              - name: worker
-                image: digits:1
-                tty: true
-                resources: {requests: {cpu: 2}, claims: [{name: gpu}]}
-              - {name: proxy, image: proxy:1}
-        """
-    workers = parse(manifest(text)).spec.workers
-    assert (workers.container.image, workers.pod.priority_class_name) == ("digits:1", "low")
-    assert workers.container.resources.requests == {"cpu": "2"}
-    assert workers.template.further_fields == {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {
-            "hostAliases": [{"ip": "10.1.1.1"}],
-            "containers": [
-                {"name": "worker", "tty": True, "resources": {"claims": [{"name": "gpu"}]}},
-                {"name": "proxy", "image": "proxy:1"},
-            ],
-        },
-    }
-
-
-def test_without_a_template_the_container_has_no_fields():
-    workers = parse(manifest()).spec.workers
-    assert (workers.container.image, workers.container.env) == (None, [])
-    assert workers.template.further_fields == {"metadata": {}, "spec": {"containers": []}}
