@@ -30,7 +30,7 @@ Steps = list[list[list[int]]]
 @pytest.fixture(scope="module")
 def sidecar(shared: Cluster) -> Sidecar:
     one = spec("rows:uneven", {"sizes": SIZES}, numSplits=8, partitions=4, globalBatchSize=BATCH)
-    padded = {**one, "batching": {"globalBatchSize": BATCH, "remainder": "Pad"}}
+    padded = {**one, "batching": {"globalBatchSize": BATCH, "remainder": "pad"}}
     traced = spec(partitions=4, numSplits=8)
     return shared.add_sidecars({"train": one, "padded": padded, "traced": traced})[0]
 

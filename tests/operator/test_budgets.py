@@ -205,7 +205,7 @@ def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, cl
                     "guaranteed": {"resources": {"cpu": "1500m"}},
                 }
             ),
-            "guaranteed.cpu is greater than limits.cpu",
+            "guaranteed.resources is greater than limits.resources",
         ),
         (
             policy({"name": "a", "limits": {"workers": 1}, "guaranteed": {"workers": 2}}),

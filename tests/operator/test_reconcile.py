@@ -278,7 +278,8 @@ def test_a_crash_loop_is_reported_with_its_last_log_line(cluster, name):
 
 
 def test_a_missing_config_map_is_reported_until_it_is_created(cluster, name):
-    dataset = {"entryPoint": "a:b", "source": {"configMap": f"{name}-code"}}
+    source = {"type": "ConfigMap", "configMap": {"name": f"{name}-code"}}
+    dataset = {"type": "EntryPoint", "entryPoint": {"function": "a:b", "source": source}}
     cluster.create(manifest(name, dataset=dataset))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "CodeMissing"

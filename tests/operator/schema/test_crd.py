@@ -38,7 +38,7 @@ VALID_AND_INVALID = [
     (
         entry(),
         {"dataset": {"type": "Trainer", "entryPoint": {"function": "a:b"}}},
-        "spec.dataset: .*type Trainer excludes entryPoint",
+        "spec.dataset: .*type Trainer excludes it",
     ),
     ({"dataset": {"type": "Trainer"}}, {"dataset": {"type": "EntryPoint"}}, "needs entryPoint"),
     ({"dataset": {"type": "Trainer"}}, {"dataset": {}}, "spec.dataset.type: Required value"),

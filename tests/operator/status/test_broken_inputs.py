@@ -284,7 +284,8 @@ def test_a_pod_template_that_the_api_server_refuses(cluster, name, observe):
 def test_a_spec_that_only_the_operator_can_check(cluster, name, observe):
     serve(cluster, name)
     broken_at = time.monotonic()
-    dataset = {"entryPoint": "a:b", "args": {"not a word": 1}}
+    entry = {"function": "a:b", "args": {"not a word": 1}}
+    dataset = {"type": "EntryPoint", "entryPoint": entry}
     cluster.patch(INPUT.kind, name, {"spec": {"dataset": dataset}})
     observe(Broken("InvalidSpec", "Failed", "Degraded"), broken_at)
 
