@@ -60,8 +60,8 @@ VALID_AND_INVALID = [
     ),
     (
         {"workers": {"autoscaling": {"maxReplicas": 2}}},
-        {"workers": {"autoscaling": {"maxReplicas": 2}, "replicas": 1}},
-        "spec.workers: .*replicas and autoscaling exclude each other",
+        {"workers": {"autoscaling": {"maxReplicas": 2}, "replicas": 2}},
+        "spec.workers: .*autoscaling sets the number of workers: remove replicas",
     ),
     (
         {"trainers": {"weight": "500m"}},

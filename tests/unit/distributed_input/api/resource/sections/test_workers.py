@@ -74,14 +74,14 @@ def test_an_invalid_section_gets_a_message_with_line_field_and_remedy(spec, plac
 
 def test_either_replicas_or_autoscaling_sets_the_number():
     both = "workers: {replicas: 2, autoscaling: {maxReplicas: 3}}"
-    check_spec_problem(both, "5: spec.workers", "replicas and autoscaling exclude each other")
+    check_spec_problem(both, "5: spec.workers.replicas", "autoscaling sets the number of")
     workers = parse(
         manifest("workers: {autoscaling: {minReplicas: 3, maxReplicas: 3}}")
     ).spec.workers
     assert workers.autoscaling is not None
-    assert (workers.replicas, workers.autoscaling.min_replicas) == (None, 3)
+    assert (workers.replicas, workers.autoscaling.min_replicas) == (1, 3)
     numbers = [
-        parse(manifest(text)).spec.workers.fixed_replicas
+        parse(manifest(text)).spec.workers.replicas
         for text in ("workers: {}", "workers: {replicas: 0}")
     ]
     assert numbers == [1, 0]
