@@ -219,7 +219,7 @@ def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, cl
             ),
             "OtherInputs excludes namespaces, namespaceSelector and selector",
         ),
-        (policy(stallCosts={"gpu": -1}), "spec.stallCosts.gpu"),
+        (policy(stallCosts={"gpu": -1}), "spec.stallCosts[gpu]"),
         (policy(caps={"minReplicas": 0}), "spec.caps.minReplicas"),
         (policy(modules=["os:system"]), "spec.modules[0]"),
     ],

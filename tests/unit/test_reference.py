@@ -47,7 +47,7 @@ def test_commands_and_flags(folder: Path) -> None:
 def test_fields_of_the_resources(folder: Path) -> None:
     page = text(folder, "resource.md")
     assert "| `spec.workers.replicas` | integer from 0 to 1000 | Number of worker pods." in page
-    assert '| `spec.order` | `"strict"` or `"any"` |' in page
+    assert '| `spec.order` | `"Strict"` or `"Any"` |' in page
     assert "| `spec.budgets[].limits.workers` |" in page
     assert "| `status.ready" in page or "| `status.conditions" in page
     assert "partitions does not divide batching.globalBatchSize" in page

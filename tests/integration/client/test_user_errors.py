@@ -31,7 +31,7 @@ ENTRY_POINTS: dict[str, tuple[type[Exception], str]] = {
     ),
     "rows:no_such_function": (
         errors.ConfigError,
-        r"spec\.dataset\.entryPoint\.function: module rows has no 'no_such_function'; it has .*numbered",
+        r"entryPoint\.function: module rows has no 'no_such_function'; it has .*numbered",
     ),
     "broken:raises": (
         errors.DatasetFnError,

@@ -236,13 +236,7 @@ def test_new_workers_count_beside_terminating_pods():
 def test_an_input_whose_labels_move_it_into_a_full_budget_needs_a_reallocation():
     """Its workers run already, so the budget is exceeded until then."""
     ledger = Ledger()
-    ledger.set_policy(
-        policy(
-            budgets=[
-                {"name": "a", "selector": {"matchLabels": {"of": "a"}}, "limits": {"workers": 4}}
-            ]
-        )
-    )
+    ledger.set_policy(policy(budgets=[selecting("a", 4)]))
     for name in "ab":
         item = request(name, 4, replicas=4)
         ledger.request(replace(item, labels={"of": name}))
@@ -271,13 +265,7 @@ def test_workers_that_become_larger_need_a_reallocation():
 def test_a_grant_from_another_budget_does_not_carry_over_to_a_full_one():
     """The grant was not written yet when the labels changed."""
     ledger = Ledger()
-    ledger.set_policy(
-        policy(
-            budgets=[
-                {"name": "a", "selector": {"matchLabels": {"of": "a"}}, "limits": {"workers": 4}}
-            ]
-        )
-    )
+    ledger.set_policy(policy(budgets=[selecting("a", 4)]))
     ledger.request(replace(request("full", 4, replicas=4), labels={"of": "a"}))
     ledger.reallocate()
     assert ledger.request(request("b", 8)).workers == 8
@@ -318,8 +306,8 @@ def test_pods_of_an_earlier_size_count_with_that_size():
 
 def test_the_pods_of_a_deleted_input_count_in_each_budget_that_may_be_theirs():
     ledger = Ledger()
-    budgets = [selecting("team", 5)]
-    budgets += [{"name": "else", "namespaces": ["other"], "limits": {"workers": 5}}]
+    elsewhere = {"name": "else", "namespaces": ["other"], "limits": {"workers": 5}}
+    budgets = [selecting("team", 5), elsewhere]
     ledger.set_policy(policy(budgets=budgets))
     ledger.reallocate()
     delete(ledger, "old", 3)
@@ -392,11 +380,7 @@ def test_what_an_input_declares_counts_up_to_the_caps():
 
 
 def test_inputs_in_no_budget_are_in_the_default_budget():
-    vision = {
-        "name": "vision",
-        "selector": {"matchLabels": {"team": "vision"}},
-        "limits": {"workers": 5},
-    }
+    vision = selecting("vision", 5, team="vision")
     ledger = Ledger()
     ledger.set_policy(policy(budgets=[vision, {"name": "rest", "appliesTo": "OtherInputs"}]))
     for labels, names in (

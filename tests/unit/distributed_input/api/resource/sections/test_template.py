@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from distributed_input.api.resource.parse import parse
 from tests.unit.distributed_input.api.resource.manifests import manifest
 
@@ -40,3 +41,17 @@ def test_without_a_template_the_container_has_no_fields():
     workers = parse(manifest()).spec.workers
     assert (workers.container.image, workers.container.env) == (None, [])
     assert workers.template.further_fields == {"metadata": {}, "spec": {"containers": []}}
+
+
+def test_a_stored_template_keeps_its_further_fields_and_others_are_ignored():
+    """A newer definition may have more fields. Those of a template are Kubernetes' own."""
+    template = {"spec": {"hostNetwork": True, "containers": [{"name": "worker", "tty": True}]}}
+    stored = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": "digits"},
+        "spec": {"invented": 1, "workers": {"later": {}, "template": template}},
+        "status": {"conditions": 7},
+    }
+    workers = DistributedInput.from_stored(stored).spec.workers
+    assert workers.template.further_fields == {"metadata": {}, **template}
