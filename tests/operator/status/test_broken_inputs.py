@@ -363,4 +363,4 @@ def test_no_trainer(cluster, name):
     found = cluster.get(INPUT.kind, name)
     assert kstatus(found) == CURRENT
     assert conditions_of(found)["Ready"]["reason"] == "Serving"
-    assert "live" not in found["status"]
+    assert "trainers" not in found["status"]

@@ -234,6 +234,6 @@ def test_autoscaling_does_not_interrupt_ready(cluster, operator, name, tmp_path)
         eventually(lambda: cluster.condition(name, "Ready").get("reason") == "Suspended")
         eventually(lambda: stored(cluster, name)["status"]["workers"]["summary"] == "0/0")
         found = stored(cluster, name)
-        assert not {"live", "autoscaling"} & set(found["status"])
+        assert not {"trainers", "autoscaling"} & set(found["status"])
         assert found["status"]["workers"]["ready"] == 0
         assert health(found) == (IN_PROGRESS, "Suspended")
