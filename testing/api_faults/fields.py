@@ -22,112 +22,84 @@ BASE: Json = {
 CODE = "acto-code"
 """Name of a ConfigMap that must exist."""
 IMMUTABLE = frozenset(
-    "processingMode numSplits partitions seed batching.globalBatchSize operatorClass "
-    "encryption".split()
+    "processingMode numSplits partitions seed batching.globalBatchSize managedBy encryption".split()
 )
 """Fields whose change the API server refuses."""
 _DEFINITION = Path(__file__).parents[2] / "crds" / "distributedinputs.yaml"
 _MOST = 50
 """Random integers are this far above their minimum at most."""
 
+
+def template(pod: Json | None = None, **container: Any) -> Json:
+    """Return a spec with fields of the workers' pods, and of their container."""
+    containers = {"containers": [{"name": "worker", **container}]} if container else {}
+    return {"workers": {"template": {"spec": {**(pod or {}), **containers}}}}
+
+
+def _entry(**fields: Any) -> Json:
+    return {"dataset": {"entryPoint": fields}}
+
+
+def _scaling(**fields: Any) -> Json:
+    return {"workers": {"replicas": None, "autoscaling": {"maxReplicas": 4, **fields}}}
+
+
+def _devices(**fields: Any) -> Json:
+    return {"workers": {"accelerator": {"resourceName": "nvidia.com/gpu", **fields}}}
+
+
+_TOLERATIONS = [{"key": "x", "operator": "Exists"}]
+_VOLUMES = [{"name": "more", "emptyDir": {}}]
+_POD, _CONTAINER = "workers.template.spec", "workers.template.spec.containers"
 # Values that a schema does not give, with the fields that they need.
 _SPECIAL: dict[str, Json] = {
-    "dataset.entryPoint": {
-        "dataset": {"type": "EntryPoint", "entryPoint": {"function": "other.code:make"}}
-    },
-    "dataset.args": {"dataset": {"args": {"size": 3}}},
-    "dataset.source.path": {"dataset": {"source": {"path": "code"}}},
-    "dataset.source.configMap": {"dataset": {"source": {"configMap": CODE}}},
-    "dataset.source.image": {"dataset": {"source": {"image": True}}},
-    "dataset.fromTrainer": {"dataset": {"type": "Trainer"}},
+    "dataset.type": {"dataset": {"type": "Trainer", "entryPoint": None}},
+    "dataset.entryPoint.function": _entry(function="other.code:make"),
+    "dataset.entryPoint.args": _entry(args={"size": 3}),
+    "dataset.entryPoint.source.type": _entry(source={"type": "Image"}),
+    "dataset.entryPoint.source.path": _entry(source={"type": "Path", "path": "code"}),
+    "dataset.entryPoint.source.configMap.name": _entry(
+        source={"type": "ConfigMap", "configMap": {"name": CODE}}
+    ),
     "workers.replicas": {"workers": {"replicas": 3}},
-    "workers.autoscaling.minReplicas": {
-        "workers": {"autoscaling": {"minReplicas": 2, "maxReplicas": 4}}
-    },
-    "workers.autoscaling.maxReplicas": {"workers": {"autoscaling": {"maxReplicas": 4}}},
-    "workers.autoscaling.paused": {"workers": {"autoscaling": {"maxReplicas": 4, "paused": True}}},
-    "workers.autoscaling.stabilizationWindowSeconds": {
-        "workers": {"autoscaling": {"maxReplicas": 4, "stabilizationWindowSeconds": 7}}
-    },
-    "workers.autoscaling.idleTTLSeconds": {
-        "workers": {"autoscaling": {"maxReplicas": 4, "idleTTLSeconds": 3600}}
-    },
+    "workers.autoscaling.minReplicas": _scaling(minReplicas=2),
+    "workers.autoscaling.maxReplicas": _scaling(),
+    "workers.autoscaling.paused": _scaling(paused=True),
+    "workers.autoscaling.stabilizationWindowSeconds": _scaling(stabilizationWindowSeconds=7),
+    "workers.autoscaling.idleTTLSeconds": _scaling(idleTTLSeconds=3600),
     "workers.local.cpus": {"workers": {"local": {"cpus": 3, "memory": "2Gi"}}},
     "workers.local.memory": {"workers": {"local": {"cpus": 1, "memory": "3Gi"}}},
-    "workers.accelerator.type": {"workers": {"accelerator": {"resourceName": "nvidia.com/gpu"}}},
-    "workers.accelerator.product": {
-        "workers": {
-            "accelerator": {
-                "resourceName": "nvidia.com/gpu",
-                "nodeSelector": {"nvidia.com/gpu.product": "L4"},
-            }
-        }
+    "workers.accelerator.resourceName": _devices(),
+    "workers.accelerator.count": _devices(count=2),
+    "workers.accelerator.nodeSelector": _devices(nodeSelector={"nvidia.com/gpu.product": "L4"}),
+    "workers.stateDirectory": {"workers": {"stateDirectory": "/states"}},
+    "workers.template.metadata": {
+        "workers": {"template": {"metadata": {"annotations": {"note": "1"}}}}
     },
-    "workers.accelerator.count": {
-        "workers": {"accelerator": {"resourceName": "nvidia.com/gpu", "count": 2}}
-    },
-    "workers.accelerator.topology": {
-        "workers": {
-            "accelerator": {
-                "resourceName": "google.com/tpu",
-                "nodeSelector": {
-                    "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
-                    "cloud.google.com/gke-tpu-topology": "2x2",
-                },
-            }
-        }
-    },
-    "workers.priorityClassName": {
-        "workers": {"template": {"spec": {"priorityClassName": "system-cluster-critical"}}}
-    },
-    "workers.serviceAccountName": {
-        "workers": {"template": {"spec": {"serviceAccountName": "default"}}}
-    },
-    "workers.nodeSelector": {
-        "workers": {"template": {"spec": {"nodeSelector": {"pool": "input"}}}}
-    },
-    "workers.tolerations": {
-        "workers": {"template": {"spec": {"tolerations": [{"key": "x", "operator": "Exists"}]}}}
-    },
+    f"{_POD}.priorityClassName": template({"priorityClassName": "system-cluster-critical"}),
+    f"{_POD}.serviceAccountName": template({"serviceAccountName": "default"}),
+    f"{_POD}.nodeSelector": template({"nodeSelector": {"pool": "input"}}),
+    f"{_POD}.tolerations": template({"tolerations": _TOLERATIONS}),
+    f"{_POD}.volumes": template({"volumes": _VOLUMES}),
+    f"{_CONTAINER}.name": template({"containers": [{"name": "side", "image": "side:1"}]}),
+    f"{_CONTAINER}.image": template(image="other:2"),
+    f"{_CONTAINER}.resources.requests": template(resources={"requests": {"cpu": "300m"}}),
+    f"{_CONTAINER}.resources.limits": template(resources={"limits": {"memory": "1Gi"}}),
+    f"{_CONTAINER}.resources.claims": template(
+        {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+        resources={"claims": [{"name": "gpu"}]},
+    ),
+    f"{_CONTAINER}.env": template(env=[{"name": "LEVEL", "value": "3"}]),
+    f"{_CONTAINER}.volumeMounts": template(
+        {"volumes": _VOLUMES}, volumeMounts=[{"name": "more", "mountPath": "/more"}]
+    ),
     "dispatcher.priorityClassName": {
         "dispatcher": {"priorityClassName": "system-cluster-critical"}
     },
     "dispatcher.nodeSelector": {"dispatcher": {"nodeSelector": {"pool": "input"}}},
-    "dispatcher.tolerations": {"dispatcher": {"tolerations": [{"key": "x", "operator": "Exists"}]}},
-    "workers.env": {
-        "workers": {
-            "template": {
-                "spec": {
-                    "containers": [{"name": "worker", "env": [{"name": "LEVEL", "value": "3"}]}]
-                }
-            }
-        }
-    },
-    "workers.volumes": {
-        "workers": {"template": {"spec": {"volumes": [{"name": "more", "emptyDir": {}}]}}}
-    },
-    "workers.volumeMounts": {
-        "workers": {
-            "template": {
-                "spec": {
-                    "volumes": [{"name": "more", "emptyDir": {}}],
-                    "containers": [
-                        {"name": "worker", "volumeMounts": [{"name": "more", "mountPath": "/more"}]}
-                    ],
-                }
-            }
-        }
-    },
-    "workers.stateDirectory": {"workers": {"stateDirectory": "/states"}},
-    "workers.podTemplate": {
-        "workers": {
-            "podTemplate": {
-                "metadata": {"annotations": {"note": "1"}},
-                "spec": {"containers": [{"name": "side", "image": "side:1"}]},
-            }
-        }
-    },
+    "dispatcher.tolerations": {"dispatcher": {"tolerations": _TOLERATIONS}},
     "encryption": {"encryption": "All"},
+    "managedBy": {"managedBy": "distributed-input.dev/canary"},
     "tfDataService.journal": {"tfDataService": {"journal": {"emptyDir": {"medium": "Memory"}}}},
 }
 _TEXTS = {"image": "other:2", "accelerator": "h100", "priorityClass": "release"}
@@ -172,8 +144,9 @@ def spec_schema() -> Json:
 
 
 def leaves(schema: Json, path: Field = ()) -> Iterator[tuple[Field, Json]]:
-    """Yield each field without fields of its own, with its schema."""
+    """Yield each field without fields of its own, with its schema: also those of list elements."""
     for name, one in schema.get("properties", {}).items():
+        one = one.get("items", one) if "properties" in one.get("items", {}) else one
         if "properties" in one:
             yield from leaves(one, (*path, name))
         else:
@@ -214,4 +187,4 @@ def _merged(base: Json, patch: Json) -> Json:
     for key, value in patch.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
         result[key] = _merged(result[key], value) if both else value
-    return result
+    return {key: value for key, value in result.items() if value is not None}

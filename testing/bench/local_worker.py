@@ -39,7 +39,11 @@ apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {{name: bench}}
 spec:
-  dataset: {{type: EntryPoint, entryPoint: {{function: "testing.bench.local_worker:dataset_fn", source: {{type: Path, path: {repo}}}}}}}
+  dataset:
+    type: EntryPoint
+    entryPoint:
+      function: "testing.bench.local_worker:dataset_fn"
+      source: {{type: Path, path: {repo}}}
   batching: {{globalBatchSize: {batch}}}
   sidecar: {{buffer: 64Mi}}
 """

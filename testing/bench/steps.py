@@ -38,7 +38,9 @@ apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {{name: bench}}
 spec:
-  dataset: {{type: EntryPoint, entryPoint: {{function: "testing.bench.steps:dataset_fn", source: {{type: Path, path: {repo}}}}}}}
+  dataset:
+    type: EntryPoint
+    entryPoint: {{function: "testing.bench.steps:dataset_fn", source: {{type: Path, path: {repo}}}}}
 """
 REMAINDERS = ("keep", "drop", "pad")
 _BATCHING = "  batching: {{globalBatchSize: 64, remainder: {remainder}}}\n"

@@ -15,7 +15,6 @@ from testing.charts.rendering import Manifest, render
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 _NAMESPACE = "NAMESPACE"
 _VALUES = (
-    "crds.v1beta1=true",
     "encryption.certManager.enabled=true",
     "encryption.certManager.issuerRef.name=platform",
 )
@@ -36,7 +35,7 @@ class Rule:
 
 
 def rules() -> list[Rule]:
-    """Return all rules of the chart with its default values, all versions, and an authority."""
+    """Return all rules of the chart with its default values, and an authority."""
     found = []
     for text in render(_NAMESPACE.lower(), *_VALUES).split("\n---\n"):
         role = yaml.safe_load(text)

@@ -64,8 +64,9 @@ def running(case: Case) -> Iterator[Path]:
         # Commands look for runs in these folders: no other run is found.
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         os.environ.pop("XDG_RUNTIME_DIR", None)
-        source = {"path": str(Path(__file__).parent)}
-        dataset = {"entryPoint": "slow_rows:dataset_fn", "args": case.args, "source": source}
+        source = {"type": "Path", "path": str(Path(__file__).parent)}
+        entry = {"function": "slow_rows:dataset_fn", "args": case.args, "source": source}
+        dataset = {"type": "EntryPoint", "entryPoint": entry}
         resource = {
             "apiVersion": "distributed-input.dev/v1beta1",
             "kind": "DistributedInput",

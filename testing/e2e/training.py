@@ -17,7 +17,7 @@ from distributed_input.api.names import (
     WORKER,
 )
 from testing.cluster.kubectl import Kubectl
-from testing.operator.processes import eventually
+from testing.operator.processes import eventually, template
 
 NAME = "reads"
 TRAINERS = 2
@@ -99,7 +99,9 @@ class Training:
         """Return the DistributedInput."""
         arguments = {"rows": self._rows, "seconds": self._row_seconds, "slow": self._slow}
         requests = {"cpu": "50m", "memory": "256Mi"}
-        workers = {"replicas": 2, "resources": {"requests": requests}} | workers
+        container = {"resources": {"requests": requests}}
+        container |= {key: workers.pop(key) for key in ("image", "env") if key in workers}
+        workers = {"replicas": 2, **template(**container)} | workers
         if "autoscaling" in workers:
             del workers["replicas"]
         return {

@@ -14,12 +14,12 @@ from testing.kubernetes_versions.build import build
 ROOT = Path(__file__).parents[2]
 TESTS = (
     # The most basic ones first: without the definitions, all others fail.
-    "tests/operator/test_crd.py",
+    "tests/operator/schema/test_crd.py",
     # The other tests of the chart only render it.
     *(f"tests/charts/test_{name}.py" for name in ("chart_on_api_server", "trust_policy")),
     "tests/charts/test_user_policy.py",
     *(f"tests/operator/test_{name}.py" for name in ("reconcile", "injection")),
-    "tests/operator/versions",
+    "tests/operator/schema",
     "tests/operator/tenants/test_least_privilege.py",
     "tests/operator/status",
 )

@@ -102,11 +102,11 @@ _YAML = (
     ),
     Mistake(
         "The resource", "A tab indents a line.", VALIDATE, "spaces",
-        _spec("    source:", "\tsource:"),
+        _spec("      source:", "\tsource:"),
     ),
     Mistake(
         "The resource", "Another API version.", VALIDATE, "apiVersion",
-        _spec("dev/v1alpha1", "dev/v1"),
+        _spec("dev/v1beta1", "dev/v1"),
     ),
     Mistake(
         "The resource", "The folder does not exist.", VALIDATE, "source.path",
@@ -130,7 +130,7 @@ _YAML = (
         _spec("{name: photos}", "{name: Photos}"),
     ),
     Mistake(
-        "The resource", "An enum value of another field.", VALIDATE, "strict",
+        "The resource", "An enum value of another field.", VALIDATE, "Strict",
         _spec("workers: {", "determinism: random\n  workers: {"),
     ),
     Mistake(

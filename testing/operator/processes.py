@@ -116,6 +116,12 @@ def run_operator(kubeconfig: Path, namespace: str, folder: Path, *flags: str) ->
             operator.stop()
 
 
+def template(pod: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
+    """Return spec.workers with fields of the pod template: of its pods, and of its container."""
+    containers = {"containers": [{"name": "worker", **container}]} if container else {}
+    return {"template": {"spec": {**(pod or {}), **containers}}}
+
+
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
     """Return a DistributedInput. Default: without encryption, as the dispatchers of most tests.
 

@@ -141,8 +141,8 @@ def _deep(number: int) -> tuple[str, Any]:
     value: Any = 1
     for _ in range(_DEPTH):
         value = {"a": value}
-    name, dataset = f"deep-{number}", {"entryPoint": "digits:dataset_fn", "args": {"a": value}}
-    return name, _input(name, dataset=dataset)
+    name, entry = f"deep-{number}", {"function": "digits:dataset_fn", "args": {"a": value}}
+    return name, _input(name, dataset={"type": "EntryPoint", "entryPoint": entry})
 
 
 @contextlib.asynccontextmanager

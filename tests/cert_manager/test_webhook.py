@@ -104,34 +104,3 @@ def test_a_renewed_certificate_is_served_without_a_restart(served):
 
     eventually(is_served)
     eventually(served.is_called)
-
-
-def test_conversions_get_the_authority_too(served):
-    """The chart's definition, with another name: the tests share the real one."""
-    values = ("webhook.certManager.enabled=true", "crds.v1beta1=true")
-    objects = manifests(served.cluster.namespace, *values)
-    one = find_one(objects, "CustomResourceDefinition", "distributedinputs.distributed-input.dev")
-    assert one["metadata"]["annotations"][INJECT] == f"{served.cluster.namespace}/{WEBHOOK}"
-    conversion = one["spec"]["conversion"]
-    group, plural = f"{served.cluster.namespace}.example.com", "things"
-    schema = {"openAPIV3Schema": {"type": "object"}}
-    spec = {
-        "group": group,
-        "names": {"kind": "Thing", "plural": plural},
-        "scope": "Namespaced",
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
-        "conversion": conversion,
-    }
-    meta = {"name": f"{plural}.{group}", "annotations": one["metadata"]["annotations"]}
-    path = f"{DEFINITIONS}/{plural}.{group}"
-    served.cluster.call("POST", DEFINITIONS, {"metadata": meta, "spec": spec})
-    try:
-
-        def bundle() -> bool:
-            found = served.cluster.call("GET", path)["spec"]["conversion"]["webhook"]
-            text = found["clientConfig"].get("caBundle") or ""
-            return base64.b64decode(text) == served.secret()["ca.crt"]
-
-        eventually(bundle)
-    finally:
-        served.cluster.call("DELETE", path)

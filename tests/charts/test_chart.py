@@ -46,7 +46,7 @@ def test_helm_lint_succeeds():
         ("serviceMonitor.interval=often", "/serviceMonitor/interval"),
         ("rollout.maxInputs=0%", "/rollout/maxInputs"),
         ("operatorClass=No", "/operatorClass"),
-        ("encryption.minimum=None", "/encryption/minimum"),
+        ("encryption.minimum=none", "/encryption/minimum"),
         ("encryption.certManager.enabled=true", "/encryption/certManager/issuerRef"),
         ("encryption.certManager.duration=1y", "/encryption/certManager/duration"),
         ("replica=2", "replica"),

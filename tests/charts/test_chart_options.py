@@ -9,8 +9,6 @@ import pytest
 import yaml
 
 from distributed_input.api import environment, identity, names
-from distributed_input.api.resource.input import GROUP
-from distributed_input.api.resource.lifetime.encryption import encryption_of
 from distributed_input_operator.main import _parser as parser
 from distributed_input_operator.reconcile.pace import PaceLimit, parse_limit
 from distributed_input_operator.webhook.main import parser as webhook_parser
@@ -58,7 +56,7 @@ def test_the_class_reaches_operator_webhook_lease_and_test():
         assert flags.parse_args(container(name, *values)["args"]).operator_class == "canary"
     rules = find_one(manifests("here", *values), "Role", "-leader")["rules"]
     assert rules[0]["resourceNames"] == [names.operator("canary")]
-    assert "operatorClass: canary" in render("here", *values)
+    assert "managedBy: distributed-input.dev/canary" in render("here", *values)
 
 
 def test_the_pace_of_rollouts_reaches_the_operator():
@@ -79,19 +77,18 @@ def test_the_minimum_of_encryption_is_a_policy_of_the_served_namespaces():
         found = [one for one in manifests("here", *values) if one["kind"] == kind]
         return [one for one in found if one["metadata"]["name"].endswith("-encryption")]
 
-    assert policies() == policies("encryption.minimum=none") == []
+    assert policies() == policies("encryption.minimum=None") == []
     assert policies("encryption.minimum=null") == [], "the default"
-    (everywhere,) = policies("encryption.minimum=control")
+    (everywhere,) = policies("encryption.minimum=Control")
     assert "namespaceSelector" not in everywhere["spec"]["matchConstraints"]
-    (listed,) = policies("encryption.minimum=all", "namespaces={a,b}")
+    (listed,) = policies("encryption.minimum=All", "namespaces={a,b}")
     (term,) = listed["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
     assert term["values"] == ["a", "b"]
 
 
 def test_the_input_of_helm_test_has_the_default_encryption():
-    found = yaml.safe_load_all(render("here", "encryption.minimum=all"))
+    found = yaml.safe_load_all(render("here", "encryption.minimum=All"))
     (one,) = (one for one in found if one and one["kind"] == "DistributedInput")
-    assert encryption_of(one) == "all"
     assert "encryption" not in one["spec"]
 
 
@@ -104,11 +101,11 @@ def test_the_input_of_helm_test_has_the_default_encryption():
     ],
 )
 def test_a_minimum_of_encryption_that_nothing_enforces_is_an_error(options):
-    command = ("template", RELEASE, CHART, "--set", "encryption.minimum=all")
+    command = ("template", RELEASE, CHART, "--set", "encryption.minimum=All")
     assert helm(*command, "--kube-version", "1.30.0-gke.1").returncode == 0
     refused = helm(*command, *options)
     assert refused.returncode != 0
-    assert "encryption.minimum=all needs an admission policy: Kubernetes 1.30" in refused.stderr
+    assert "encryption.minimum=All needs an admission policy: Kubernetes 1.30" in refused.stderr
 
 
 PLATFORM = (
@@ -350,38 +347,3 @@ def test_the_pod_monitors_select_the_ports_of_the_data_plane():
     for one in monitors:
         assert one["metadata"]["labels"]["team"] == "ml"
         assert one["spec"]["namespaceSelector"] == {"any": True}
-
-
-def test_v1beta1_is_served_only_with_the_webhook_that_converts():
-    names = (f"distributedinputs.{GROUP}", f"inputpolicies.{GROUP}")
-
-    def definition(name: str, *values: str) -> dict[str, Any]:
-        return dict(find_one(manifests("here", *values), "CustomResourceDefinition", name)["spec"])
-
-    def served(spec: dict[str, Any]) -> list[str]:
-        return [one["name"] for one in spec["versions"] if one["served"]]
-
-    for name in names:
-        default = definition(name)
-        assert served(default) == ["v1alpha1"]
-        assert "conversion" not in default
-        beta = definition(name, "crds.v1beta1=true")
-        assert served(beta) == ["v1alpha1", "v1beta1"]
-        assert [one["name"] for one in beta["versions"] if one["storage"]] == ["v1alpha1"]
-        kind = beta["names"]["kind"]
-        old, new = beta["versions"]
-        warning = f"{GROUP}/v1alpha1 {kind} is deprecated; use {GROUP}/v1beta1"
-        assert (old["deprecated"], old["deprecationWarning"]) == (True, warning)
-        assert "deprecated" not in new
-        assert "deprecated" not in default["versions"][0]
-        service = {"name": WEBHOOK, "namespace": "here", "port": 443}
-        assert beta["conversion"]["webhook"]["clientConfig"] == {"service": service}
-        mounted = definition(name, "crds.v1beta1=true", "webhook.certManager.enabled=true")
-        config = mounted["conversion"]["webhook"]["clientConfig"]
-        assert config == {"service": {**service, "path": "/convert"}}
-        for deployment in (OPERATOR, WEBHOOK):
-            flag = f"--conversion-definition={name}"
-            assert flag in container(deployment, "crds.v1beta1=true")["args"]
-            assert flag not in container(deployment)["args"]
-    refused = helm("template", RELEASE, CHART, "--set", "crds.v1beta1=true,webhook.enabled=false")
-    assert "crds.v1beta1 needs the webhook" in refused.stderr

@@ -12,7 +12,7 @@ from testing.charts.rendering import OPERATOR, WEBHOOK, container, find_one, man
 
 
 def test_common_labels_are_on_all_objects_and_pods_and_keep_the_selectors():
-    values = ("commonLabels.team=ml", "crds.v1beta1=true", "podDisruptionBudget.enabled=true")
+    values = ("commonLabels.team=ml", "podDisruptionBudget.enabled=true")
     monitors = [f"{one}.enabled=true" for one in ("serviceMonitor", "podMonitor", "prometheusRule")]
     made = [one for one in yaml.safe_load_all(render("here", *values, *monitors)) if one]
     assert len(made) > 20

@@ -30,7 +30,7 @@ Steps = list[list[list[int]]]
 @pytest.fixture(scope="module")
 def sidecar(shared: Cluster) -> Sidecar:
     one = spec("rows:uneven", {"sizes": SIZES}, numSplits=8, partitions=4, globalBatchSize=BATCH)
-    padded = {**one, "batching": {"globalBatchSize": BATCH, "remainder": "Pad"}}
+    padded = {**one, "batching": {"globalBatchSize": BATCH, "remainder": "pad"}}
     traced = spec(partitions=4, numSplits=8)
     return shared.add_sidecars({"train": one, "padded": padded, "traced": traced})[0]
 
@@ -176,7 +176,7 @@ def test_one_call_takes_many_steps(
 @behaviour(
     Reference.TPU,
     shows="static shapes for every replica",
-    call="`batching: {remainder: pad}` or `drop`",
+    call="`batching: {remainder: Pad}` or `Drop`",
     needs="a TPU to compile for",
 )
 def test_padding_gives_every_replica_the_same_shape(cluster: Cluster, sidecar: Sidecar) -> None:

@@ -331,7 +331,7 @@ def test_values_from_a_function_can_be_used_with_a_batch(in_order: Input) -> Non
 @behaviour(
     GUIDE,
     shows="`tf.data.Dataset.from_generator` with an endless Python generator",
-    call='`dataset: {type: EntryPoint, entryPoint: {function: "module:dataset_fn"}}`; `train.distribute(strategy)`',
+    call='`entryPoint: {function: "module:dataset_fn"}`; `train.distribute(strategy)`',
     note="A generator cannot be sent to the workers. It runs there as an entry point",
 )
 def test_an_endless_generator_runs_in_the_workers(shared: Cluster) -> None:
@@ -352,7 +352,7 @@ def test_an_endless_generator_runs_in_the_workers(shared: Cluster) -> None:
 @behaviour(
     GUIDE,
     shows="input without tf.data: a Python iterable",
-    call='`dataset: {type: EntryPoint, entryPoint: {function: "module:iterable"}}`; `train.distribute(strategy)`',
+    call='`entryPoint: {function: "module:iterable"}`; `train.distribute(strategy)`',
 )
 def test_an_iterable_of_numpy_arrays_reads_every_row(shared: Cluster) -> None:
     one = spec("element_types:iterated", partitions=2, numSplits=3, globalBatchSize=8)

@@ -26,7 +26,7 @@ from testing.integration import readers
 from testing.integration.devices import CPUS
 
 ROWS = 40
-ENDPOINT = "spec: {encryption: none, tfDataService: {}}"
+ENDPOINT = "spec: {encryption: None, tfDataService: {}}"
 PLAIN = f"`{ENDPOINT}`; `$DISTRIBUTED_INPUT_TF_DATA_SERVICE` is its address"
 
 
@@ -161,7 +161,7 @@ def test_policies_without_static_sharding(address: str, policy: str) -> None:
 @behaviour(
     Reference.SERVICE,
     shows="`ShardingPolicy.FILE`, `DATA`, `FILE_OR_DATA` and `HINT`: a shard for each worker",
-    call="`spec: {encryption: none, tfDataService: {staticSharding: true}}`",
+    call="`spec: {encryption: None, tfDataService: {staticSharding: true}}`",
 )
 @pytest.mark.parametrize("policy", ["FILE", "DATA", "FILE_OR_DATA", "HINT"])
 def test_policies_with_static_sharding(
@@ -302,7 +302,7 @@ def test_compression_keeps_every_element(address: str, compression: str | None) 
 @behaviour(
     Reference.SERVICE,
     shows="`cross_trainer_cache`: trainers of one endless job share computed elements",
-    call="`spec: {encryption: none, tfDataService: {crossTrainerCache: 256Mi}}`",
+    call="`spec: {encryption: None, tfDataService: {crossTrainerCache: 256Mi}}`",
 )
 def test_trainers_share_a_cache(address: str) -> None:
     first = programs.cached(address, "one", 100)

@@ -26,7 +26,7 @@ def servers() -> Iterator[TfDataServiceServers]:
 @behaviour(
     Reference.STRATEGIES,
     shows="`ParameterServerStrategy`: `create_per_worker_dataset`, in separate processes",
-    call="`spec: {encryption: none, tfDataService: {}}`, and `distribute` in its dataset_fn",
+    call="`spec: {encryption: None, tfDataService: {}}`, and `distribute` in its dataset_fn",
     note="The workers read tf.data service and have its guarantees",
 )
 def test_workers_of_a_parameter_server_strategy_read_tf_data_service(

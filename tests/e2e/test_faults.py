@@ -5,6 +5,7 @@ Each test causes a fault and then verifies the rows of complete epochs of both t
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -168,7 +169,7 @@ def test_the_operator_is_killed_while_it_updates_the_image_of_the_workers(
         previous = {_name(pod) for pod in training.workers()}
         # Kill them before they receive the change, and again when the update has started.
         _kill_operators(release, node)
-        training.kubectl("patch", _INPUT, "--type=merge", "-p", _workers(f'"image": "{image}"'))
+        training.kubectl("patch", _INPUT, "--type=merge", "-p", _workers(_template(image)))
         eventually(
             lambda: any(_name(pod) not in previous for pod in training.workers()),
             _OPERATOR_RETURN_SECONDS,
@@ -207,6 +208,11 @@ def test_workers_are_scaled_by_demand(training, measured):
         )
     training.wait_for_workers(2)
     training.wait_for_more_epochs(1)
+
+
+def _template(image: str) -> str:
+    containers = [{"name": "worker", "image": image}]
+    return f'"template": {json.dumps({"spec": {"containers": containers}})}'
 
 
 def _workers(fields: str) -> str:

@@ -48,11 +48,11 @@ def test_the_number_of_workers_follows_the_trainers_demand(cluster, operator, tm
         eventually(lambda: operator.metric("distributed_input_workers_recommended") == 4)
 
         def live():
-            return cluster.get("DistributedInput", NAME)["status"].get("live", {})
+            return cluster.get("DistributedInput", NAME)["status"].get("trainers", {})
 
         eventually(lambda: live().get("stall") == "75%" and live(), _LONG)
         assert live()["rowsPerSecond"] == pytest.approx(100, rel=0.2)
-        assert (live()["consumers"], live()["epoch"]) == (1, 2)
+        assert live()["reading"] == 1
         before, started = (
             operator.metric("distributed_input_operator_writes_total"),
             time.monotonic(),
@@ -77,14 +77,14 @@ def test_replays_that_differ_are_in_the_status_and_an_event(cluster, operator, t
     def live():
         cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
         cluster.simulate_kubelet(name)
-        return cluster.get("DistributedInput", name)["status"].get("live", {})
+        return cluster.get("DistributedInput", name)["status"].get("trainers", {})
 
     def differing():
         events = [e for e in cluster.list("Event") if e["involvedObject"]["name"] == name]
         return [e for e in events if e["reason"] == "ReplayDiffers"]
 
     with run_dispatcher(port, token, tmp_path) as heartbeats:
-        eventually(lambda: live().get("consumers") == 1, _LONG)
+        eventually(lambda: live().get("reading") == 1, _LONG)
         assert (live()["replayMismatches"], differing()) == (0, [])
         heartbeats.mismatches = 2
         eventually(lambda: live().get("replayMismatches") == 2, _LONG)

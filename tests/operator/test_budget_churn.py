@@ -155,7 +155,7 @@ def budgets(cluster: Cluster) -> Iterator[None]:
     apply_policy(
         cluster,
         {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": ALL}},
-        {"name": "team", "selector": {"team": "a"}, "limits": {"workers": TEAM}},
+        {"name": "team", "selector": {"matchLabels": {"team": "a"}}, "limits": {"workers": TEAM}},
     )
     path = POLICY.path(None, "cluster")
     eventually(lambda: cluster.call("GET", path).get("status"))  # the operator has applied it

@@ -100,7 +100,7 @@ def test_a_used_up_budget_limits_the_workers_and_the_condition_has_the_reason(
         f"{cluster.namespace}/rich loses 14300 % more per worker"
     )
     status = cluster.get("DistributedInput", NAME)["status"]["workers"]
-    assert (status["asked"], status["desired"]) == (9, 2)
+    assert (status["requested"], status["desired"]) == (9, 2)
     reported_events = eventually(
         lambda: [e for e in events(cluster) if e["reason"] == "BudgetSpent"]
     )
@@ -148,8 +148,8 @@ def test_a_namespace_borrows_another_ones_guaranteed_workers_and_returns_them(
 def test_a_budget_can_limit_cpu_for_inputs_with_a_label(cluster, operator, clean):
     team = {
         "name": "team",
-        "selector": {"team": "a"},
-        "limits": {"cpu": "2100m"},
+        "selector": {"matchLabels": {"team": "a"}},
+        "limits": {"resources": {"cpu": "2100m"}},
     }  # 100m: the dispatcher
     apply_policy(cluster, team)
     labelled = manifest(
@@ -198,8 +198,14 @@ def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, cl
     [
         (policy(name="mine"), "metadata.name must be 'cluster'"),
         (
-            policy({"name": "a", "limits": {"cpu": 1}, "guaranteed": {"cpu": "1500m"}}),
-            "guaranteed.cpu is greater than limits.cpu",
+            policy(
+                {
+                    "name": "a",
+                    "limits": {"resources": {"cpu": 1}},
+                    "guaranteed": {"resources": {"cpu": "1500m"}},
+                }
+            ),
+            "guaranteed.resources is greater than limits.resources",
         ),
         (
             policy({"name": "a", "limits": {"workers": 1}, "guaranteed": {"workers": 2}}),
@@ -208,10 +214,12 @@ def test_a_restarted_operator_keeps_existing_grants(cluster, other, operator, cl
         (policy({"name": "a"}, {"name": "a"}), 'Duplicate value: {"name":"a"}'),
         (policy({"name": "Not a name"}), "spec.budgets[0].name"),
         (
-            policy({"name": "a", "default": True, "selector": {"b": "c"}}),
-            "default excludes namespaces, namespaceSelector and selector",
+            policy(
+                {"name": "a", "appliesTo": "OtherInputs", "selector": {"matchLabels": {"b": "c"}}}
+            ),
+            "OtherInputs excludes namespaces, namespaceSelector and selector",
         ),
-        (policy(stallCosts={"gpu": -1}), "spec.stallCosts.gpu"),
+        (policy(stallCosts={"gpu": -1}), "spec.stallCosts[gpu]"),
         (policy(caps={"minReplicas": 0}), "spec.caps.minReplicas"),
         (policy(modules=["os:system"]), "spec.modules[0]"),
     ],
@@ -300,7 +308,13 @@ def test_classes_and_labels_of_namespaces_are_the_administrators(
 ):
     core: Any = kubernetes.CoreV1Api(api)
     core.patch_namespace(other.namespace, {"metadata": {"labels": {"of": "us"}}})
-    budget = {"name": "shared", "namespaceSelector": {"of": "us"}, "limits": {"workers": 4}}
+    budget = {
+        "name": "shared",
+        "namespaceSelector": {
+            "matchExpressions": [{"key": "of", "operator": "In", "values": ["us"]}]
+        },
+        "limits": {"workers": 4},
+    }
     classes = [{"name": "high", "value": 5, "namespaces": [other.namespace]}]
     apply_policy(cluster, budget, priorityClasses=classes)
     eventually(lambda: shared(cluster))
@@ -319,14 +333,15 @@ def test_classes_and_labels_of_namespaces_are_the_administrators(
 
 
 def test_a_default_budget_with_a_selector_is_rejected(cluster):
-    for selector in ({"namespaceSelector": {"a": "b"}}, {"selector": {"a": "b"}}):
-        with pytest.raises(RequestRejected, match="default excludes namespaces"):
-            apply_policy(cluster, {"name": "rest", "default": True, **selector})
+    for field in ("namespaceSelector", "selector"):
+        budget = {"name": "rest", "appliesTo": "OtherInputs", field: {"matchLabels": {"a": "b"}}}
+        with pytest.raises(RequestRejected, match="OtherInputs excludes namespaces"):
+            apply_policy(cluster, budget)
 
 
 def test_dispatchers_and_named_resources_count(cluster, other, operator, clean):
     """The second input has no room for its dispatcher. The first has none for more accelerators."""
-    limits = {"cpu": "900m", "resources": {"example.com/chip": 4}}
+    limits = {"resources": {"cpu": "900m", "example.com/chip": 4}}
     apply_policy(cluster, {"name": "shared", "namespaces": [cluster.namespace], "limits": limits})
     eventually(lambda: shared(cluster))
     resources = {"requests": {"cpu": "100m", "example.com/chip": "2"}}

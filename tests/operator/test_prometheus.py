@@ -84,7 +84,7 @@ def scraped(
 ) -> Iterator[prometheus.Prometheus]:
     """Run Prometheus and an operator with a stalled input and a budget of half its demand."""
     folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
-    apply_policy(cluster, {"name": "all", "limits": {"workers": 2, "cpu": 100}})
+    apply_policy(cluster, {"name": "all", "limits": {"workers": 2, "resources": {"cpu": 100}}})
     scaling = {"minReplicas": 1, "maxReplicas": 6}
     cluster.create(manifest(NAME, dispatcher={"port": port}, workers={"autoscaling": scaling}))
     token = token_of(cluster, NAME)

@@ -8,14 +8,16 @@ import pytest
 import yaml
 
 from testing.operator.cluster import RequestRejected
-from testing.operator.processes import eventually, manifest
+from testing.operator.processes import eventually, manifest, template
 
 EIGHT_LINES = """\
 apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: eight}
 spec:
-  dataset: {type: EntryPoint, entryPoint: {function: "digits:dataset_fn", source: {type: Path, path: .}}}
+  dataset:
+    type: EntryPoint
+    entryPoint: {function: "digits:dataset_fn", source: {type: Path, path: .}}
   workers: {replicas: 2}
 """
 
@@ -81,7 +83,7 @@ def test_the_tf_data_service_can_be_enabled_and_disabled(cluster, name):
     refused = {"spec": {"tfDataService": {"port": 9090}}}
     with pytest.raises(RequestRejected, match="used in the dispatcher's pod"):
         cluster.patch("DistributedInput", name, refused)
-    with pytest.raises(RequestRejected, match="set networkPolicy: true, or remove tfDataService"):
+    with pytest.raises(RequestRejected, match="set networkPolicy: Restricted, or remove"):
         cluster.patch("DistributedInput", name, {"spec": {"networkPolicy": "Open"}})
     cluster.patch("DistributedInput", name, {"spec": {"tfDataService": None}})
     eventually(lambda: not address())
@@ -119,7 +121,7 @@ def test_changes_by_others_are_reverted_and_their_additions_are_kept(cluster, na
 
 
 def test_fields_that_are_removed_from_the_spec_are_removed_from_the_pods(cluster, name):
-    workers = {"nodeSelector": {"disk": "fast"}, "env": [{"name": "A", "value": "1"}]}
+    workers = template({"nodeSelector": {"disk": "fast"}}, env=[{"name": "A", "value": "1"}])
     cluster.create(manifest(name, workers=workers))
 
     def pod_spec():
@@ -130,7 +132,7 @@ def test_fields_that_are_removed_from_the_spec_are_removed_from_the_pods(cluster
     cluster.patch(
         "DistributedInput",
         name,
-        {"spec": {"workers": {"template": {"spec": {"nodeSelector": None}}}}},
+        {"spec": {"workers": template({"nodeSelector": None})}},
     )
     eventually(lambda: "disk" not in pod_spec()["nodeSelector"])
     assert {"name": "A", "value": "1"} in pod_spec()["containers"][0]["env"]
@@ -144,13 +146,7 @@ def test_an_image_update_creates_new_workers_before_it_deletes_old_ones(cluster,
     cluster.patch(
         "DistributedInput",
         name,
-        {
-            "spec": {
-                "workers": {
-                    "template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}
-                }
-            }
-        },
+        {"spec": {"workers": template(image="mine:2")}},
     )
     eventually(lambda: len(cluster.pods(name)) == 2)
     assert old in [pod["metadata"]["name"] for pod in cluster.pods(name)]
@@ -186,8 +182,8 @@ def test_an_object_of_another_owner_is_reported_and_unchanged(cluster, name):
 
 
 def test_an_invalid_pod_template_is_reported_with_the_api_servers_message(cluster, name):
-    template = {"spec": {"containers": [{"name": "worker", "ports": [{"containerPort": -1}]}]}}
-    cluster.create(manifest(name, workers={"podTemplate": template}))
+    workers = template(ports=[{"containerPort": -1}])
+    cluster.create(manifest(name, workers=workers))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "Refused"
     assert "containerPort" in found["message"]
@@ -197,8 +193,8 @@ def test_an_invalid_pod_template_is_reported_with_the_api_servers_message(cluste
 @pytest.mark.parametrize(
     ("workers", "message"),
     [
-        ({"podTemplate": {"spec": {"tolerationz": []}}}, ".tolerationz: field not declared"),
-        ({"podTemplate": {"spec": {"hostNetwork": "yes"}}}, ".hostNetwork: expected bool"),
+        (template({"tolerationz": []}), ".tolerationz: field not declared"),
+        (template({"hostNetwork": "yes"}), ".hostNetwork: expected bool"),
     ],
 )
 def test_a_malformed_pod_is_reported_although_the_api_server_returns_500(
@@ -246,7 +242,7 @@ def test_an_exceeded_quota_is_reported_with_the_api_servers_message(cluster, nam
     path = f"/api/v1/namespaces/{cluster.namespace}/resourcequotas"
     cluster.call("POST", path, quota)
     try:
-        workers = {"replicas": 1, "resources": {"requests": {"cpu": 64}}}
+        workers = {"replicas": 1, **template(resources={"requests": {"cpu": 64}})}
         cluster.create(manifest(name, workers=workers))
         found = eventually(lambda: cluster.condition(name, "QuotaExceeded"))
         assert "exceeded quota: tight" in found["message"]
@@ -282,7 +278,8 @@ def test_a_crash_loop_is_reported_with_its_last_log_line(cluster, name):
 
 
 def test_a_missing_config_map_is_reported_until_it_is_created(cluster, name):
-    dataset = {"entryPoint": "a:b", "source": {"configMap": f"{name}-code"}}
+    source = {"type": "ConfigMap", "configMap": {"name": f"{name}-code"}}
+    dataset = {"type": "EntryPoint", "entryPoint": {"function": "a:b", "source": source}}
     cluster.create(manifest(name, dataset=dataset))
     found = eventually(lambda: cluster.condition(name, "Applied"))
     assert found["reason"] == "CodeMissing"

@@ -139,7 +139,10 @@ INPUT = """\
 apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: photos}
-spec: {dataset: {type: EntryPoint, entryPoint: {function: "dataset:dataset_fn", source: {type: Path, path: .}}}}
+spec:
+  dataset:
+    type: EntryPoint
+    entryPoint: {function: "dataset:dataset_fn", source: {type: Path, path: .}}
 """
 POD = """\
 apiVersion: v1

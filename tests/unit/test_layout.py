@@ -56,25 +56,6 @@ TESTED_ELSEWHERE = {
     ),
     "distributed_input/worker/load.py": f"{_UNIT}/worker/test_membership.py",
     "distributed_input_operator/metrics.py": "tests/operator/test_prometheus.py",
-    # Steps of one transformation, which their caller's laws cover.
-    **{
-        f"distributed_input/api/resource/conversion/{name}.py": (
-            f"{_UNIT}/api/resource/conversion/test_convert.py"
-        )
-        for name in ("dataset", "kept", "normal", "quantities", "template", "workers")
-    },
-    **{
-        f"distributed_input/api/resource/v1beta1/{name}.py": (
-            f"{_UNIT}/api/resource/v1beta1/test_input.py"
-        )
-        for name in ("dataset", "processes", "quantities", "status", "workers")
-    },
-    "distributed_input/api/resource/policy_rules.py": (
-        f"{_UNIT}/api/resource/conversion/test_policy.py"
-    ),
-    "distributed_input/api/resource/policy_status.py": (
-        "tests/unit/distributed_input_operator/reconcile/test_policy_status.py"
-    ),
     **{
         f"distributed_input/tfdata/random/{name}.py": f"{_UNIT}/tfdata/random/test_selections.py"
         for name in ("alignment", "selecting")

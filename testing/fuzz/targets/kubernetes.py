@@ -18,6 +18,33 @@ from testing.certificates import LIFE, authority, now
 from testing.fuzz.target import Subject, Target
 from testing.issuer import PlatformRoot
 
+_INPUT = {
+    "apiVersion": "distributed-input.dev/v1beta1",
+    "kind": "DistributedInput",
+    "metadata": {"name": "train", "namespace": "ml"},
+    "spec": {},
+}
+
+
+class _Api:
+    """An API server with one input and one Job."""
+
+    async def get(self, kind: Kind, _namespace: str, name: str) -> Any:
+        if kind.kind == "DistributedInput":
+            return _INPUT if name == "train" else None
+        completion = {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
+        return {"kind": kind.kind, "metadata": {"name": name}, "spec": completion}
+
+
+def _pod(**spec: Any) -> dict[str, Any]:
+    metadata = {
+        "name": "trainer",
+        "labels": {names.INJECT_LABEL: "true"},
+        "annotations": {names.INPUTS_ANNOTATION: "train"},
+    }
+    containers = [{"name": "trainer", "image": "t:1", **spec}]
+    return {"metadata": metadata, "spec": {"containers": containers, "volumes": []}}
+
 
 def _texts() -> Subject:
     """The free texts of a trainer pod. The API server has checked the types of its fields."""

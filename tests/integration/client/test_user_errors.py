@@ -27,11 +27,11 @@ SECONDS = 15.0
 ENTRY_POINTS: dict[str, tuple[type[Exception], str]] = {
     "no_such_module:function": (
         errors.ConfigError,
-        r"spec\.dataset\.entryPoint: no module 'no_such_module' .* check the name",
+        r"spec\.dataset\.entryPoint\.function: no module 'no_such_module' .* check the name",
     ),
     "rows:no_such_function": (
         errors.ConfigError,
-        r"spec\.dataset\.entryPoint: module rows has no 'no_such_function'; it has .*numbered",
+        r"entryPoint\.function: module rows has no 'no_such_function'; it has .*numbered",
     ),
     "broken:raises": (
         errors.DatasetFnError,

@@ -15,7 +15,9 @@ apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 spec:
-  dataset: {type: EntryPoint, entryPoint: {function: "rows:dataset_fn", source: {type: Path, path: .}}}
+  dataset:
+    type: EntryPoint
+    entryPoint: {function: "rows:dataset_fn", source: {type: Path, path: .}}
   epochs: 1
 """
 ROWS = """\

@@ -18,6 +18,7 @@ from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Settings
 from testing.integration.cluster import DATASETS, Cluster
 from testing.integration.kubelet import IMAGE_USER, PodRunner, reason_not_to_run
+from testing.operator.processes import template
 
 pytestmark = pytest.mark.skipif(bool(reason_not_to_run()), reason=reason_not_to_run())
 
@@ -30,7 +31,7 @@ SETTINGS = Settings("worker:1", "sidecar:1")
 WITH_LOCAL = {
     "replicas": 0,
     "local": {"cpus": 2, "memory": "2Gi"},
-    "env": [{"name": "PYTHONPATH", "value": str(DATASETS)}],
+    **template(env=[{"name": "PYTHONPATH", "value": str(DATASETS)}]),
 }
 
 
@@ -42,7 +43,8 @@ def resource(name: str, **spec: Any) -> DistributedInput:
 
 
 def inputs_of(local: bool) -> dict[str, DistributedInput]:
-    dataset = {"entryPoint": "rows:numbered", "args": {"rows": 40}}
+    entry = {"function": "rows:numbered", "args": {"rows": 40}}
+    dataset = {"type": "EntryPoint", "entryPoint": entry}
     batching = {"globalBatchSize": 8}
     return {
         "train": resource(

@@ -86,10 +86,14 @@ def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(
 ) -> None:
     (home / "code").mkdir()
     (home / "code" / "rows.py").write_text("def dataset_fn(context): ...\n")
-    dataset = {"entryPoint": "rows:dataset_fn", "source": {"path": "code"}}
+    source = {"type": "Path", "path": "code"}
+    dataset = {
+        "type": "EntryPoint",
+        "entryPoint": {"function": "rows:dataset_fn", "source": source},
+    }
     with distributed_input.local({**RESOURCE, "spec": {"dataset": dataset}}, workers=3):
         assert processes(run_name(home))[3:6] == ["worker-0", "worker-1", "worker-2"]
-    assert dataset["source"] == {"path": "code"}
+    assert source == {"type": "Path", "path": "code"}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(
                 },
             },
             None,
-            r"^spec.dataset.entryPoint: no module 'no_rows' in /",
+            r"^spec.dataset.entryPoint.function: no module 'no_rows' in /",
         ),
         ({"spec": object()}, None, r"^the resource is not JSON: .*object"),
         (RESOURCE, 0, r"^workers=0: must be"),
@@ -221,7 +225,8 @@ def test_connect_reads_every_row_once(home: Path, monkeypatch: pytest.MonkeyPatc
     pytest.importorskip("tensorflow")
     monkeypatch.setattr(local_run, "_RUN", REAL_RUN)
     (home / "local_rows.py").write_text(DATASET)
-    dataset = {"entryPoint": "local_rows:dataset_fn", "source": {"path": "."}}
+    entry = {"function": "local_rows:dataset_fn", "source": {"type": "Path", "path": "."}}
+    dataset = {"type": "EntryPoint", "entryPoint": entry}
     spec = {"dataset": dataset, "batching": {"globalBatchSize": 8}, "sidecar": {"buffer": "1Mi"}}
     with distributed_input.local({**RESOURCE, "spec": spec}):
         with distributed_input.connect("train") as train:

@@ -81,11 +81,12 @@ class Notebook:
         self._client = self._kernel.client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=SECONDS)
-        dataset = {
-            "entryPoint": "gated:dataset_fn",
+        entry = {
+            "function": "gated:dataset_fn",
             "args": {"gate": str(self.gate)},
-            "source": {"path": "."},
+            "source": {"type": "Path", "path": "."},
         }
+        dataset = {"type": "EntryPoint", "entryPoint": entry}
         spec = {"dataset": dataset, "partitions": 1, "numSplits": 1, "sidecar": {"buffer": "1Mi"}}
         resource = {
             "apiVersion": "distributed-input.dev/v1beta1",

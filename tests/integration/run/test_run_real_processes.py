@@ -81,7 +81,9 @@ apiVersion: distributed-input.dev/v1beta1
 kind: DistributedInput
 metadata: {name: train}
 spec:
-  dataset: {type: EntryPoint, entryPoint: {function: "numbers_of:dataset_fn", source: {type: Path, path: .}}}
+  dataset:
+    type: EntryPoint
+    entryPoint: {function: "numbers_of:dataset_fn", source: {type: Path, path: .}}
   batching: {globalBatchSize: 8}
   workers: {replicas: 2}
   sidecar: {buffer: 1Mi}

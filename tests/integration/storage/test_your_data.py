@@ -104,5 +104,7 @@ def test_an_error_of_the_storage_names_what_is_missing(storages: Storages) -> No
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_resources_are_valid(file: Path) -> None:
-    module, _, function = (load(file).spec.dataset.entry_point or "").partition(":")
+    entry = load(file).spec.dataset.entry_point
+    assert entry
+    module, _, function = entry.function.partition(":")
     assert f"def {function}(" in (FOLDER / f"{module}.py").read_text()

@@ -30,5 +30,5 @@ def test_looks_keep_their_connections(cluster: Cluster, operator: Operator):
         # The first request only finds out that trainers read. The second opens what is kept.
         assert dispatchers.counts().channels <= 2 * _INPUTS
     for name in addresses:
-        live = (cluster.get("DistributedInput", name) or {})["status"]["live"]
-        assert live["consumers"] == 2
+        live = (cluster.get("DistributedInput", name) or {})["status"]["trainers"]
+        assert live["reading"] == 2

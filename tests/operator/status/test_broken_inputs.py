@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from distributed_input.api.resource.conversion.policy import UNKNOWN
 from distributed_input_operator.kube.kinds import INPUT, POLICY
 from testing.cluster.kubectl import Kubectl
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.gitops import CURRENT, argocd_health, kstatus, kubectl_sees_ready
 from testing.operator.policies import apply_policy
-from testing.operator.processes import eventually, manifest
+from testing.operator.processes import eventually, manifest, template
 
 _SECONDS = 10.0
 """Limit of what docs/status.md promises: longer than the measured times, for a busy machine."""
@@ -225,7 +224,7 @@ def _is_refused(cluster: Cluster, image: str) -> bool:
 
 def test_a_bad_image(cluster, name, observe):
     serve(cluster, name)
-    change(cluster, name, image="mine:2")
+    change(cluster, name, **template(image="mine:2"))
     pod = newest_pod(cluster, name, "mine:2")
     broken_at = report_container(cluster, pod, _IMAGE)
     found = observe(Broken("PodsFailing", condition="PodsFailing"), broken_at)
@@ -248,21 +247,21 @@ def test_a_crash_loop(cluster, name, observe):
 def test_a_quota(cluster, name, observe):
     serve(cluster, name)
     with quota(cluster):
-        broken_at = change(cluster, name, resources={"requests": {"cpu": 64}})
+        broken_at = change(cluster, name, **template(resources={"requests": {"cpu": 64}}))
         observe(Broken("QuotaExceeded", condition="QuotaExceeded"), broken_at)
 
 
 def test_pod_security(cluster, name, observe):
     serve(cluster, name)
     with pod_security(cluster):
-        template = {"spec": {"hostNetwork": True}}
-        broken_at = change(cluster, name, podTemplate=template)
+        broken_at = change(cluster, name, **template({"hostNetwork": True}))
         found = observe(Broken("PodsRefused", condition="PodsRefused"), broken_at)
         assert "violates PodSecurity" in argocd_health(found)[1]
 
 
 def test_a_missing_config_map(cluster, name, observe):
-    dataset = {"entryPoint": "a:b", "source": {"configMap": f"{name}-code"}}
+    source = {"type": "ConfigMap", "configMap": {"name": f"{name}-code"}}
+    dataset = {"type": "EntryPoint", "entryPoint": {"function": "a:b", "source": source}}
     broken_at = time.monotonic()
     cluster.create(manifest(name, dataset=dataset))
     observe(Broken("CodeMissing", condition="Applied"), broken_at)
@@ -271,29 +270,29 @@ def test_a_missing_config_map(cluster, name, observe):
 def test_a_spec_that_an_admission_policy_refuses(admission_policies, cluster, name, observe):
     serve(cluster, name)
     with admission_policy(cluster, "mine:2"):
-        broken_at = change(cluster, name, image="mine:2")
+        broken_at = change(cluster, name, **template(image="mine:2"))
         found = observe(Broken("Refused", "Failed", "Degraded", "Applied"), broken_at)
         assert "this image is not allowed" in argocd_health(found)[1]
 
 
 def test_a_pod_template_that_the_api_server_refuses(cluster, name, observe):
     serve(cluster, name)
-    container = {"name": "worker", "ports": [{"containerPort": -1}]}
-    broken_at = change(cluster, name, podTemplate={"spec": {"containers": [container]}})
+    broken_at = change(cluster, name, **template(ports=[{"containerPort": -1}]))
     observe(Broken("Refused", "Failed", "Degraded", "Applied"), broken_at)
 
 
 def test_a_spec_that_only_the_operator_can_check(cluster, name, observe):
     serve(cluster, name)
     broken_at = time.monotonic()
-    dataset = {"entryPoint": "a:b", "args": {"not a word": 1}}
+    entry = {"function": "a:b", "args": {"not a word": 1}}
+    dataset = {"type": "EntryPoint", "entryPoint": entry}
     cluster.patch(INPUT.kind, name, {"spec": {"dataset": dataset}})
     observe(Broken("InvalidSpec", "Failed", "Degraded"), broken_at)
 
 
 def test_no_node_for_a_pod(cluster, name, observe):
     serve(cluster, name)
-    broken_at = change(cluster, name, nodeSelector={"disk": "none"})
+    broken_at = change(cluster, name, **template({"nodeSelector": {"disk": "none"}}))
     observe(Broken("Unschedulable", condition="Unschedulable"), broken_at)
 
 
@@ -311,7 +310,7 @@ def test_a_lost_node(cluster, name, observe):
 def test_a_rollout_without_progress(cluster, name, observe):
     serve(cluster, name)
     cluster.patch("Deployment", f"{name}-worker", {"spec": {"progressDeadlineSeconds": 2}})
-    change(cluster, name, image="mine:2")
+    change(cluster, name, **template(image="mine:2"))
     pod = newest_pod(cluster, name, "mine:2")
     broken_at = report_container(cluster, pod, _IMAGE)
     eventually(lambda: cluster.condition(name, "Stalled")["status"] == "True")
@@ -322,7 +321,7 @@ def test_a_change_without_an_operator(cluster, control_plane, operator, name):
     serve(cluster, name)
     assert operator.stop() == 0
     try:
-        change(cluster, name, image="mine:2")
+        change(cluster, name, **template(image="mine:2"))
         found = cluster.get(INPUT.kind, name)
         assert conditions_of(found)["Ready"]["status"] == "True", "it is about the spec before"
         assert (kstatus(found), argocd_health(found)[0]) == ("InProgress", "Progressing")
@@ -338,7 +337,9 @@ def test_a_policy_that_a_new_leader_cannot_use(cluster, operator, name):
     """The input keeps its workers, gets no more of them, and says why."""
     serve(cluster, name)
     assert operator.stop() == 0
-    apply_policy(cluster, {"name": "all", "selector": {UNKNOWN: "lost"}})
+    # As floating-point numbers, which the API server compares, both are equal.
+    high, low = ({"resources": {"a/b": f"900719925474099{last}"}} for last in (3, 2))
+    apply_policy(cluster, {"name": "all", "guaranteed": high, "limits": low})
     try:
         operator.restart()
         broken_at = change(cluster, name, replicas=3)
@@ -346,7 +347,9 @@ def test_a_policy_that_a_new_leader_cannot_use(cluster, operator, name):
         print(f"\nunusable policy: {time.monotonic() - broken_at:.1f} s; {limited}")
         assert limited["reason"] == "PolicyUnusable"
         found = cluster.call("GET", POLICY.path(None, "cluster"))
-        assert "has lost its matchExpressions" in found["status"]["message"]
+        ready = {one["type"]: one for one in found["status"]["conditions"]}["Ready"]
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+        assert "is greater than limits.resources.a/b" in ready["message"]
         eventually(lambda: kstatus(cluster.get(INPUT.kind, name)) == CURRENT)
         assert len(cluster.pods(name)) == 1
     finally:
@@ -360,4 +363,4 @@ def test_no_trainer(cluster, name):
     found = cluster.get(INPUT.kind, name)
     assert kstatus(found) == CURRENT
     assert conditions_of(found)["Ready"]["reason"] == "Serving"
-    assert "live" not in found["status"]
+    assert "trainers" not in found["status"]

@@ -24,13 +24,13 @@ from testing.operator.gitops import (
     kstatus,
     kubectl_sees_ready,
 )
-from testing.operator.processes import eventually, manifest, run_operator
+from testing.operator.processes import eventually, manifest, run_operator, template
 from testing.operator.webhooks import free_port
 
 _LONG = 150.0
 """Rates are averages over 30 s, so changes take longer than the default timeout."""
 SUMMARY = ("Ready", "Reconciling", "Stalled")
-BAD_TEMPLATE = {"spec": {"containers": [{"name": "worker", "ports": [{"containerPort": -1}]}]}}
+BAD_WORKERS = template(ports=[{"containerPort": -1}])
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_the_conditions_of_kstatus_always_exist_with_all_fields(cluster, operato
     eventually(lambda: cluster.condition(name, "Ready").get("reason") == "Suspended")
     assert check() == []
     cluster.patch(INPUT.kind, name, {"spec": {"suspend": None}})
-    cluster.patch(INPUT.kind, name, {"spec": {"workers": {"podTemplate": BAD_TEMPLATE}}})
+    cluster.patch(INPUT.kind, name, {"spec": {"workers": BAD_WORKERS}})
     eventually(lambda: is_true(cluster, name, "Stalled"))
     assert check() == ["Stalled"]
 
@@ -164,7 +164,7 @@ def test_a_new_image_is_ready_only_when_all_workers_have_it(cluster, control_pla
 def test_a_refused_spec_is_stalled_although_all_workers_run(cluster, control_plane, operator, name):
     cluster.create(manifest(name))
     cluster.wait_until_ready(name, 1)
-    cluster.patch(INPUT.kind, name, {"spec": {"workers": {"podTemplate": BAD_TEMPLATE}}})
+    cluster.patch(INPUT.kind, name, {"spec": {"workers": BAD_WORKERS}})
     eventually(lambda: is_true(cluster, name, "Stalled"))
     found = stored(cluster, name)
     assert health(found) == (FAILED, "Degraded")
@@ -172,7 +172,7 @@ def test_a_refused_spec_is_stalled_although_all_workers_run(cluster, control_pla
     assert cluster.condition(name, "Ready")["reason"] == "Refused"
     assert "containerPort" in argocd_health(found)[1]
     assert not kubectl_sees_ready(control_plane.kubeconfig, cluster.namespace, name)
-    cluster.patch(INPUT.kind, name, {"spec": {"workers": {"podTemplate": None}}})
+    cluster.patch(INPUT.kind, name, {"spec": {"workers": {"template": None}}})
     eventually(lambda: health(stored(cluster, name)) == (CURRENT, "Healthy"))
 
 
@@ -229,11 +229,11 @@ def test_autoscaling_does_not_interrupt_ready(cluster, operator, name, tmp_path)
         assert health(found) == (CURRENT, "Healthy")
         assert found["status"]["workers"]["summary"] == "1/4"
         assert cluster.condition(name, "Ready")["lastTransitionTime"] == since
-        assert found["status"]["live"]["consumers"] == 1
+        assert found["status"]["trainers"]["reading"] == 1
         cluster.patch(INPUT.kind, name, {"spec": {"suspend": True}})
         eventually(lambda: cluster.condition(name, "Ready").get("reason") == "Suspended")
         eventually(lambda: stored(cluster, name)["status"]["workers"]["summary"] == "0/0")
         found = stored(cluster, name)
-        assert not {"live", "autoscaling"} & set(found["status"])
+        assert not {"trainers", "autoscaling"} & set(found["status"])
         assert found["status"]["workers"]["ready"] == 0
         assert health(found) == (IN_PROGRESS, "Suspended")

@@ -25,10 +25,10 @@ def test_a_status_with_100000_workers_affects_only_its_input(cluster, operator, 
     def live(name: str) -> dict[str, Any]:
         cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
         cluster.simulate_kubelet(name)
-        return cluster.get("DistributedInput", name)["status"].get("live", {})
+        return cluster.get("DistributedInput", name)["status"].get("trainers", {})
 
     with run_dispatcher(ports["good"], token_of(cluster, "good"), tmp_path):
-        eventually(lambda: live("good").get("consumers") == 1, _LONG)
+        eventually(lambda: live("good").get("reading") == 1, _LONG)
         before = memory_mib(operator.process.pid, "VmHWM")
         with hostile_dispatcher(ports["bad"]) as calls:
             eventually(lambda: not live("bad") and calls() >= 2, _LONG)
@@ -41,7 +41,7 @@ def test_a_status_with_100000_workers_affects_only_its_input(cluster, operator, 
         # The input works as before, and the operator carries out changes of its spec.
         cluster.patch("DistributedInput", "bad", {"spec": {"workers": {"replicas": 2}}})
         eventually(lambda: len(cluster.pods("bad")) == 2)
-        assert live("good")["consumers"] == 1
+        assert live("good")["reading"] == 1
         assert not cluster.condition("good", "Unmeasured")
     assert operator.process.poll() is None
     for name in ports:

@@ -169,11 +169,11 @@ def test_the_operator_works_with_these_rights(
         tenant.simulate_kubelet("digits", "dispatcher", "127.0.0.1")
         tenant.simulate_kubelet("digits")
         found: dict[str, Any] = tenant.get("DistributedInput", "digits") or {}
-        return dict(found.get("status", {}).get("live", {}))
+        return dict(found.get("status", {}).get("trainers", {}))
 
     tenant.wait_until_ready("digits", 2)
     with run_dispatcher(port, token, tmp_path):
-        eventually(lambda: live().get("consumers") == 1, 150)
+        eventually(lambda: live().get("reading") == 1, 150)
     (worker, *_) = tenant.pods("digits")
     path = f"{CORE}/pods/{worker['metadata']['name']}"
     image = {"spec": {"containers": [{"name": "worker", "image": "theirs:1"}]}}
@@ -253,7 +253,7 @@ def test_an_input_with_the_token_of_an_earlier_release(operator, tenant, tmp_pat
 
     def is_measured() -> bool:
         status = (tenant.get("DistributedInput", name) or {}).get("status", {})
-        return status.get("live", {}).get("consumers") == 1
+        return status.get("trainers", {}).get("reading") == 1
 
     with run_dispatcher(port, "a-random-token", tmp_path):
         found = eventually(unmeasured, 150)

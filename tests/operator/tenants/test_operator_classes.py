@@ -31,7 +31,7 @@ def test_each_operator_manages_the_inputs_of_its_class(cluster, operator, contro
         assert managers(cluster, "classed") == {"distributed-input-operator-canary"}
         assert "classed" not in operator.get("/metrics")[1]
         assert "plain" not in canary.get("/metrics")[1]
-        with pytest.raises(RequestRejected, match="operatorClass is immutable"):
+        with pytest.raises(RequestRejected, match="managedBy is immutable"):
             cluster.patch(
                 "DistributedInput", "plain", {"spec": {"managedBy": "distributed-input.dev/canary"}}
             )

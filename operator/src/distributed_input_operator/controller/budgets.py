@@ -235,9 +235,7 @@ async def _set_policy(context: ControllerContext) -> str:
     stored, before = context.store.policy(), context.ledger.policy
     spec, message = before, ""
     try:
-        # Unknown fields come from a newer definition. The API server has validated them.
-        parsed = stored and InputPolicy.model_validate({**stored, "status": {}}, extra="ignore")
-        spec = parsed.spec if parsed else PolicySpec()
+        spec = InputPolicy.from_stored(stored).spec if stored else PolicySpec()
     except ValidationError as error:
         if before == PolicySpec():
             context.ledger.hold()

@@ -122,8 +122,7 @@ def with_children(store: Store, key: InputKey, snapshot: Snapshot) -> Snapshot:
 def parse_input(stored: Json) -> DistributedInput:
     """Return the typed resource. Raises InvalidSpec."""
     try:
-        # Unknown fields come from a newer definition. The API server has validated them.
-        return DistributedInput.model_validate({**stored, "status": {}}, extra="ignore")
+        return DistributedInput.from_stored(stored)
     except ValidationError as error:
         raise InvalidSpec("; ".join(map(str, problems(error)))) from None
 

@@ -205,7 +205,7 @@ def _stream_bytes(one: DistributedInput, trainers: int) -> int:
     read_ahead = one.spec.sidecar.read_ahead
     if read_ahead is None:
         workers = one.spec.workers
-        most = workers.autoscaling.max_replicas if workers.autoscaling else workers.fixed_replicas
+        most = workers.autoscaling.max_replicas if workers.autoscaling else workers.replicas
         partitions = one.spec.partitions or sidecar_memory.DEFAULT_PARTITIONS
         useful = sidecar_memory.useful_read_ahead(most * parallelism(one), partitions)
         read_ahead = min(useful, sidecar_memory.most_read_ahead(own))

@@ -62,7 +62,7 @@ def add_tf_data_dispatcher(
     if service is None:
         return pod
     name, spec = resource.metadata.name, resource.spec
-    workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.fixed_replicas}"
+    workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.replicas}"
     args = flags.tf_data_dispatcher_arguments(
         flags.TfDataDispatcherFlags(
             port=service.port,

@@ -202,7 +202,7 @@ def _requested_workers(snapshot: Snapshot, now: float) -> tuple[int, ScalingDeci
         return 0, None
     scaling = spec.workers.autoscaling
     if scaling is None:
-        return spec.workers.fixed_replicas, None
+        return spec.workers.replicas, None
     bounds = ScalingBounds(
         scaling.min_replicas,
         scaling.max_replicas,

@@ -156,7 +156,7 @@ def input_hash(snapshot: Snapshot, component: str) -> str:
         used: list[Any] = [bool(workers.local)]
         if service is not None:
             # The number of workers is a flag of the tf.data dispatcher.
-            count = workers.fixed_replicas if service.static_sharding else None
+            count = workers.replicas if service.static_sharding else None
             used += [workers.container.image, count]
         return digest([{key: spec.get(key) for key in _DISPATCHER_FIELDS}, used, queue])
     kept = {key: value for key, value in spec.items() if key not in _NOT_OF_WORKERS}

@@ -127,8 +127,7 @@ class Injector:
                 f"{namespace}: apply it first, or correct the name. `kubectl get dinput` lists them"
             )
         try:
-            # A newer definition may have further fields, which are ignored, as in `observe`.
-            return DistributedInput.model_validate({**found, "status": {}}, extra="ignore")
+            return DistributedInput.from_stored(found)
         except ValidationError as error:
             details = "; ".join(map(str, problems(error)))
             raise RefusedError(f"DistributedInput {name} is invalid: {details}") from None

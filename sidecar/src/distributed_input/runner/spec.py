@@ -121,7 +121,7 @@ def _input(
 ) -> PlannedInput:
     name, spec = resource.metadata.name, resource.spec
     scaling = spec.workers.autoscaling
-    count = workers or (scaling.min_replicas if scaling else spec.workers.fixed_replicas)
+    count = workers or (scaling.min_replicas if scaling else spec.workers.replicas)
     if not count:
         raise ConfigError(
             f"{name}: spec.workers.replicas is 0, which pauses the input: set --workers N"

@@ -135,7 +135,7 @@ def test_a_dispatcher_that_cannot_be_reached_has_the_inputs_problems(folder: Pat
     status = {"conditions": [condition("Unschedulable", "True", "no node has 8 CPUs")]}
     answers = {
         **ANSWERS,
-        f"get {INPUTS}": {"status": status},
+        f"get {INPUTS}": {**INPUT, "status": status},
         "port-forward service/train-dispatcher": {"error": "error: unable to forward: pod Pending"},
     }
     (folder / "answers.json").write_text(json.dumps(answers))

@@ -62,7 +62,8 @@ def test_the_code_is_imported_as_in_a_worker(file: Path) -> None:
     problems = [line.removeprefix(f"{file}:") for line in str(caught.value).splitlines()]
     assert [problem.partition(". ")[0] for problem in problems] == [
         "8: spec.partitions: 3 trainers cannot divide 8 partitions",
-        "7: spec.dataset.entryPoint.function: module validated_code has no 'dataset'; it has dataset_fn",
+        "7: spec.dataset.entryPoint.function: module validated_code has no 'dataset'; it has "
+        "dataset_fn",
         "17: spec.partitions: 3 trainers cannot divide 8 partitions",
     ]
 

@@ -108,7 +108,7 @@ def test_pods_without_an_owner_count_until_they_are_gone(budget, known):
 CHANGES = [
     {"modules": ["digits"]},
     {"priorityClasses": [{"name": "high", "value": 1}]},
-    {"budgets": [{"name": "a", "namespaceSelector": {"of": "us"}}]},
+    {"budgets": [{"name": "a", "namespaceSelector": {"matchLabels": {"of": "us"}}}]},
 ]
 
 

@@ -22,6 +22,12 @@ def limited(workers, **more):
     return policy(budgets=[{"name": "all", "limits": {"workers": workers}}], **more)
 
 
+def selecting(name, workers, **labels):
+    """Return a budget of the inputs with these labels. Default: of=a."""
+    selector = {"matchLabels": labels or {"of": "a"}}
+    return {"name": name, "selector": selector, "limits": {"workers": workers}}
+
+
 def ledger_with(workers):
     ledger = Ledger()
     ledger.set_policy(limited(workers))
@@ -230,9 +236,7 @@ def test_new_workers_count_beside_terminating_pods():
 def test_an_input_whose_labels_move_it_into_a_full_budget_needs_a_reallocation():
     """Its workers run already, so the budget is exceeded until then."""
     ledger = Ledger()
-    ledger.set_policy(
-        policy(budgets=[{"name": "a", "selector": {"of": "a"}, "limits": {"workers": 4}}])
-    )
+    ledger.set_policy(policy(budgets=[selecting("a", 4)]))
     for name in "ab":
         item = request(name, 4, replicas=4)
         ledger.request(replace(item, labels={"of": name}))
@@ -248,7 +252,7 @@ def test_an_input_whose_labels_move_it_into_a_full_budget_needs_a_reallocation()
 
 def test_workers_that_become_larger_need_a_reallocation():
     ledger = Ledger()
-    ledger.set_policy(policy(budgets=[{"name": "all", "limits": {"cpu": "8"}}]))
+    ledger.set_policy(policy(budgets=[{"name": "all", "limits": {"resources": {"cpu": "8"}}}]))
     ledger.reallocate()
     assert ledger.request(request("a", 8, replicas=8, worker_size=(1, 1000, 0))).workers == 8
     assert not ledger.outdated
@@ -261,9 +265,7 @@ def test_workers_that_become_larger_need_a_reallocation():
 def test_a_grant_from_another_budget_does_not_carry_over_to_a_full_one():
     """The grant was not written yet when the labels changed."""
     ledger = Ledger()
-    ledger.set_policy(
-        policy(budgets=[{"name": "a", "selector": {"of": "a"}, "limits": {"workers": 4}}])
-    )
+    ledger.set_policy(policy(budgets=[selecting("a", 4)]))
     ledger.request(replace(request("full", 4, replicas=4), labels={"of": "a"}))
     ledger.reallocate()
     assert ledger.request(request("b", 8)).workers == 8
@@ -283,7 +285,7 @@ def test_an_unwritten_grant_counts_under_a_new_policy_too():
 def test_pods_of_an_earlier_size_count_with_that_size():
     """Four workers of four CPUs become four of one CPU. The old pods count until they are gone."""
     ledger = Ledger()
-    ledger.set_policy(policy(budgets=[{"name": "all", "limits": {"cpu": "16"}}]))
+    ledger.set_policy(policy(budgets=[{"name": "all", "limits": {"resources": {"cpu": "16"}}}]))
     ledger.reallocate()
     small = {"worker_size": (1, 1000, 0)}
     ledger.request(request("a", 4, replicas=4, worker_size=(1, 4000, 0)))
@@ -304,8 +306,8 @@ def test_pods_of_an_earlier_size_count_with_that_size():
 
 def test_the_pods_of_a_deleted_input_count_in_each_budget_that_may_be_theirs():
     ledger = Ledger()
-    budgets = [{"name": "team", "selector": {"of": "a"}, "limits": {"workers": 5}}]
-    budgets += [{"name": "else", "namespaces": ["other"], "limits": {"workers": 5}}]
+    elsewhere = {"name": "else", "namespaces": ["other"], "limits": {"workers": 5}}
+    budgets = [selecting("team", 5), elsewhere]
     ledger.set_policy(policy(budgets=budgets))
     ledger.reallocate()
     delete(ledger, "old", 3)
@@ -368,7 +370,7 @@ def test_what_an_input_declares_counts_up_to_the_caps():
     ledger = ledger_with(10)
     claim = priced(ledger, declared)
     assert (claim.priority, claim.stall_cost, claim.minimum) == (1000, 4096e3, 500)
-    caps = {"priority": 0, "weight": 2.0, "accelerators": 64, "minReplicas": 3}
+    caps = {"priority": 0, "weight": "2", "accelerators": 64, "minReplicas": 3}
     ledger.set_policy(limited(10, caps=caps))
     claim = priced(ledger, declared)
     assert (claim.priority, claim.stall_cost, claim.minimum) == (0, 128.0, 3)
@@ -378,9 +380,9 @@ def test_what_an_input_declares_counts_up_to_the_caps():
 
 
 def test_inputs_in_no_budget_are_in_the_default_budget():
-    vision = {"name": "vision", "selector": {"team": "vision"}, "limits": {"workers": 5}}
+    vision = selecting("vision", 5, team="vision")
     ledger = Ledger()
-    ledger.set_policy(policy(budgets=[vision, {"name": "rest", "default": True}]))
+    ledger.set_policy(policy(budgets=[vision, {"name": "rest", "appliesTo": "OtherInputs"}]))
     for labels, names in (
         ({"team": "vision"}, ("vision",)),
         ({"team": "speech"}, ("rest",)),

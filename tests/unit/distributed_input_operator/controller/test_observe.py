@@ -28,6 +28,7 @@ from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from testing.issued import is_signed_by
 from testing.issuer import PlatformRoot
+from tests.unit.distributed_input_operator.objects.builders import from_config_map
 from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, ready, resource
 
 KEY = ("team", "digits")
@@ -67,7 +68,7 @@ def context_with(obj: dict[str, Any] | None, server: Any) -> ControllerContext:
 
 
 def code(config_map: dict[str, Any] | None) -> Any:
-    dataset = {"entryPoint": "a:b", "source": {"configMap": "code"}}
+    dataset = from_config_map("code")
     context = context_with(stored(dataset=dataset), Server(config_map))
     return asyncio.run(observe(context, KEY))
 
@@ -129,15 +130,15 @@ def test_fields_of_a_newer_definition_are_ignored():
     ("dataset", "text"),
     [
         (
-            {"function": "os:system"},
+            {"type": "EntryPoint", "entryPoint": {"function": "os:system"}},
             "spec.dataset.entryPoint.function: workers may not import module os",
         ),
         (
-            {"entryPoint": "digits:make", "source": {"configMap": "code"}},
-            "spec.dataset.source.configMap: the InputPolicy limits the modules",
+            from_config_map("code"),
+            "spec.dataset.entryPoint.source: the InputPolicy limits the modules",
         ),
-        ({"entryPoint": "digits:make"}, ""),
-        ({}, ""),
+        ({"type": "EntryPoint", "entryPoint": {"function": "digits:make"}}, ""),
+        ({"type": "Trainer"}, ""),
     ],
 )
 def test_code_that_the_policy_does_not_allow_is_a_final_failure(dataset, text):

@@ -164,8 +164,8 @@ def test_a_refused_template_stops_the_other_inputs():
 
 def test_an_input_with_an_invalid_spec_counts_where_its_labels_say():
     context, _ = new_context()
-    rest = {"name": "rest", "default": True, "limits": {"workers": 9}}
-    own = {"name": "own", "selector": {"of": "us"}, "limits": {"workers": 9}}
+    rest = {"name": "rest", "appliesTo": "OtherInputs", "limits": {"workers": 9}}
+    own = {"name": "own", "selector": {"matchLabels": {"of": "us"}}, "limits": {"workers": 9}}
     context.ledger.set_policy(PolicySpec.model_validate({"budgets": [own, rest]}))
     context.ledger.request(WorkerRequest(Claim(KEY, 4, replicas=4), labels=None))
     stored = stored_input(1)
@@ -190,18 +190,6 @@ def test_an_invalid_input_that_goes_while_labels_are_read_is_left_to_its_event(m
 
     monkeypatch.setattr(budgets, "keep", keep)
     assert asyncio.run(reconcile(context, KEY)) is None
-
-
-def test_a_new_input_with_an_invalid_spec_keeps_the_default_encryption():
-    """Without the encryption in its status, it would look like an input of an earlier operator."""
-    context, _ = new_context()
-    invalid = stored_input(1, encryption=None)
-    invalid["spec"]["workers"] = {"replicas": "many"}
-    context.store.put(invalid)
-    asyncio.run(reconcile(context, KEY))
-    status = (context.store.input(KEY) or {})["status"]
-    assert status["conditions"]
-    assert status["encryption"] == "all"
 
 
 def test_the_certificates_of_an_input_with_an_invalid_spec_are_renewed():
@@ -289,7 +277,7 @@ def test_an_input_of_another_class_leaves_no_state_of_its_predecessor():
     assert 'workers_desired{input="digits"' not in metrics.exposition().decode()
 
 
-@pytest.mark.parametrize("encryption", ["all", "none"])
+@pytest.mark.parametrize("encryption", ["All", "None"])
 def test_a_secret_that_is_refused_does_not_stop_the_other_writes(encryption):
     """A quota refuses a Secret before the API server sees that it exists."""
     context, server = new_context()
@@ -298,7 +286,7 @@ def test_a_secret_that_is_refused_does_not_stop_the_other_writes(encryption):
     asyncio.run(reconcile(context, KEY))
     certificates = names.certificates("digits")
     assert "digits-dispatcher" in server.applied
-    assert (certificates in server.applied) is (encryption == "all")
+    assert (certificates in server.applied) is (encryption == "All")
     assert "QuotaExceeded" in reasons(server)
 
 

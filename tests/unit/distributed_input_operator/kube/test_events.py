@@ -110,7 +110,7 @@ def test_each_new_problem_is_a_warning():
     assert reported([], [unready, quota]) == [("Warning", "QuotaExceeded")]
     assert reported([quota], [quota, failing]) == [("Warning", "PodsFailing")]
     assert reported([applied], [problem("Applied", "NameTaken")]) == [("Warning", "NameTaken")]
-    assert reported([quota, failing], [ready]) == []
+    assert reported([quota, failing], [unready]) == []
 
 
 def test_a_request_that_is_retried_is_no_event():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -180,7 +181,8 @@ def test_a_pod_template_counts_and_an_unreadable_quantity_in_it_counts_as_nothin
 
 @pytest.mark.parametrize("wrong", [{"resources": ["cpu"]}, {"resources": {"requests": "all"}}])
 def test_a_pod_template_of_another_shape_is_left_to_the_api_server(wrong):
-    for found in ([{"name": "s", **wrong}], {}, "none"):
+    shapes: tuple[Any, ...] = ([{"name": "s", **wrong}], {}, "none")
+    for found in shapes:
         odd = snapshot(workers=template({"initContainers": found}))
         assert requested(odd).claim.worker_size == (1, 250, 512 * (1 << 20))
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
+
+_STORED = "stored"
+"""Key in the context of a validation: the API server has stored the object."""
+_Object = TypeVar("_Object", bound="Section")
 
 
 def list_map(key: str) -> JsonDict:
@@ -22,12 +26,31 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _remove_null_fields(cls, data: Any) -> Any:
-        """Remove fields that are null, so that they get their defaults, as in Kubernetes."""
+    def _remove_null_fields(cls, data: Any, info: ValidationInfo) -> Any:
+        """Remove fields that are null, so that they get their defaults, as in Kubernetes.
+
+        Of a stored object, remove unknown fields, too, unless the section may have any.
+        """
         if not isinstance(data, Mapping):
             return data
         known = {field.alias for field in cls.model_fields.values()}
-        return {key: data[key] for key in data if data[key] is not None or key not in known}
+        prunes = (info.context or {}).get(_STORED) and cls.model_config["extra"] == "forbid"
+        return {
+            key: data[key]
+            for key in data
+            if (data[key] is not None if key in known else not prunes)
+        }
+
+    @classmethod
+    def from_stored(cls: type[_Object], stored: Mapping[str, Any]) -> _Object:
+        """Return an object that the API server has validated and stored, without its status.
+
+        Unknown fields are ignored: a newer definition may have more.
+
+        Raises:
+            pydantic.ValidationError: it is invalid.
+        """
+        return cls.model_validate({**stored, "status": {}}, context={_STORED: True})
 
 
 class StatusSection(BaseModel):
@@ -56,14 +79,20 @@ def cel(*rules: tuple[str, str]) -> dict[str, Any]:
     return {"x-kubernetes-validations": validations}
 
 
-def immutable(*fields: str) -> tuple[tuple[str, str], ...]:
-    """Return one rule per field, for `cel`, that refuses a change of the field."""
+def immutable(
+    *fields: str, because: str = "the saved positions of trainers depend on it"
+) -> tuple[tuple[str, str], ...]:
+    """Return one rule per field, for `cel`, that refuses a change of the field.
+
+    `has` is needed also for fields with a default: the API server checks the rules of the default
+    of an object before it sets those of its fields.
+    """
     return tuple(
         (
             f"has(self.{field}) == has(oldSelf.{field}) && "
             f"(!has(self.{field}) || self.{field} == oldSelf.{field})",
-            f"{field} is immutable, because the saved positions of trainers depend on it: create "
-            "a new DistributedInput with another name",
+            f"{field} is immutable, because {because}: create a new DistributedInput with another "
+            "name",
         )
         for field in fields
     )

@@ -128,17 +128,10 @@ class InputSpec(Section):
                 f"tfDataService {_OPEN_SERVICE}",
             ),
             *immutable("processingMode", "numSplits", "partitions", "seed"),
-            (
-                "self.encryption == oldSelf.encryption",
-                "encryption is immutable, because running trainers have either a token or a "
-                "certificate: create a new DistributedInput with another name",
+            *immutable(
+                "encryption", because="running trainers have either a token or a certificate"
             ),
-            (
-                "has(self.managedBy) == has(oldSelf.managedBy) && "
-                "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
-                "managedBy is immutable, because the objects of an input belong to one "
-                "operator: create a new DistributedInput with another name",
-            ),
+            *immutable("managedBy", because="the objects of an input belong to one operator"),
         )
     )
 

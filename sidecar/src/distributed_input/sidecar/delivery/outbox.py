@@ -148,7 +148,7 @@ class UnitOutbox:
 def _count_in_packet(units: Sequence[trainer_pb2.Unit]) -> int:
     """Return how many of the units fit into one packet, at least one.
 
-    The positions of many partitions are long, and with `order: Any` every unit has one.
+    The positions of many partitions are long, and each unit may have one.
     """
     left = TO_TRAINER_BYTES - _FIELD_BYTES
     for count, unit in enumerate(units):

@@ -42,8 +42,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_measured_resource_has_no_limits_that_end_it(file: Path) -> None:
     found = bench._only(file)
     assert found["metadata"] == {"name": "train"}
-    assert set(found["spec"]) == {"dataset", "workers"}
-    assert found["spec"]["dataset"]["source"] == {"path": str(file.parent)}
+    assert set(found["spec"]) == {"dataset", "workers", "encryption"}
+    source = found["spec"]["dataset"]["entryPoint"]["source"]
+    assert source == {"type": "Path", "path": str(file.parent)}
 
 
 @pytest.mark.parametrize(

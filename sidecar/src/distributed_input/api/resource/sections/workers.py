@@ -103,9 +103,8 @@ class AcceleratorSpec(Section):
 
 
 _TWO_NUMBERS = (
-    "replicas and autoscaling exclude each other, because autoscaling sets the number of workers: "
-    "remove replicas and use autoscaling.minReplicas and autoscaling.maxReplicas, or remove "
-    "autoscaling"
+    "autoscaling sets the number of workers: remove replicas, and use autoscaling.minReplicas and "
+    "autoscaling.maxReplicas, or remove autoscaling"
 )
 
 
@@ -125,18 +124,18 @@ class WorkersSpec(Section):
                 "local excludes accelerator, because the trainer uses the accelerators of its pod: "
                 "remove one of them",
             ),
-            (
-                "!has(self.autoscaling) || !has(self.replicas)",
-                _TWO_NUMBERS,
-            ),
+            # The field has a default, which a HorizontalPodAutoscaler reads.
+            ("!has(self.autoscaling) || self.replicas == 1", _TWO_NUMBERS),
         )
     )
 
-    replicas: Annotated[int, Field(ge=0, le=1000)] | None = Field(
-        default=None,
+    replicas: int = Field(
+        default=1,
+        ge=0,
+        le=1000,
         description="Number of worker pods. 0 pauses the input, unless `local` is set. "
-        "`kubectl scale` changes it, and so does a HorizontalPodAutoscaler, which needs a value to "
-        "start from. Excludes `autoscaling`. Default: 1 without `autoscaling`.",
+        "`kubectl scale` and a HorizontalPodAutoscaler change it. Excludes `autoscaling`, which "
+        "allows only the default. Default: 1.",
         examples=[2],
     )
     autoscaling: AutoscalingSpec | None = Field(
@@ -189,11 +188,6 @@ class WorkersSpec(Section):
     )
 
     @property
-    def fixed_replicas(self) -> int:
-        """The number of worker pods if there is no autoscaling."""
-        return 1 if self.replicas is None else self.replicas
-
-    @property
     def pod(self) -> TemplatePodSpec:
         """The fields of worker pods."""
         return self.template.spec
@@ -205,8 +199,8 @@ class WorkersSpec(Section):
 
     @model_validator(mode="after")
     def _check_number(self) -> WorkersSpec:
-        if self.replicas is not None and self.autoscaling is not None:
-            raise problem(_TWO_NUMBERS)
+        if self.autoscaling is not None and self.replicas != 1:
+            raise problem(_TWO_NUMBERS, "replicas")
         return self
 
     @model_validator(mode="after")

@@ -74,14 +74,14 @@ def test_an_invalid_section_gets_a_message_with_line_field_and_remedy(spec, plac
 
 def test_either_replicas_or_autoscaling_sets_the_number():
     both = "workers: {replicas: 2, autoscaling: {maxReplicas: 3}}"
-    check_spec_problem(both, "5: spec.workers", "replicas and autoscaling exclude each other")
+    check_spec_problem(both, "5: spec.workers.replicas", "autoscaling sets the number of")
     workers = parse(
         manifest("workers: {autoscaling: {minReplicas: 3, maxReplicas: 3}}")
     ).spec.workers
     assert workers.autoscaling is not None
-    assert (workers.replicas, workers.autoscaling.min_replicas) == (None, 3)
+    assert (workers.replicas, workers.autoscaling.min_replicas) == (1, 3)
     numbers = [
-        parse(manifest(text)).spec.workers.fixed_replicas
+        parse(manifest(text)).spec.workers.replicas
         for text in ("workers: {}", "workers: {replicas: 0}")
     ]
     assert numbers == [1, 0]
@@ -92,39 +92,3 @@ def test_no_worker_pod_is_needed_beside_local_workers():
     workers = parse(manifest(f"workers: {{{text}}}")).spec.workers
     assert workers.local is not None
     assert (workers.local.cpus, workers.local.memory) == (8, "4Gi")
-
-
-def test_a_template_has_typed_and_further_fields():
-    text = """\
-        workers:
-          template:
-            metadata: {labels: {a: b}}
-            spec:
-              priorityClassName: low
-              hostAliases: [{ip: 10.1.1.1}]
-              containers:
-              - name: worker
-                image: digits:1
-                tty: true
-                resources: {requests: {cpu: 2}, claims: [{name: gpu}]}
-              - {name: proxy, image: proxy:1}
-        """
-    workers = parse(manifest(text)).spec.workers
-    assert (workers.container.image, workers.pod.priority_class_name) == ("digits:1", "low")
-    assert workers.container.resources.requests == {"cpu": "2"}
-    assert workers.template.further_fields == {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {
-            "hostAliases": [{"ip": "10.1.1.1"}],
-            "containers": [
-                {"name": "worker", "tty": True, "resources": {"claims": [{"name": "gpu"}]}},
-                {"name": "proxy", "image": "proxy:1"},
-            ],
-        },
-    }
-
-
-def test_without_a_template_the_container_has_no_fields():
-    workers = parse(manifest()).spec.workers
-    assert (workers.container.image, workers.container.env) == (None, [])
-    assert workers.template.further_fields == {"metadata": {}, "spec": {"containers": []}}

@@ -12,7 +12,15 @@ from testing.operator.processes import manifest
 
 BATCH = {"batching": {"globalBatchSize": 12}}
 LOCAL = {"cpus": 4, "memory": "2Gi"}
-TPU = {"type": "gke-tpu", "product": "tpu-v5-lite-podslice", "topology": "2x2"}
+
+
+def entry(**fields):
+    return {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a:b", **fields}}}
+
+
+def template(**container):
+    return {"workers": {"template": {"spec": {"containers": [{"name": "worker", **container}]}}}}
+
 
 VALID_AND_INVALID = [
     ({"partitions": 4, **BATCH}, {"partitions": 5, **BATCH}, "spec: .*partitions does not divide"),
@@ -27,65 +35,47 @@ VALID_AND_INVALID = [
         "spec.workers.autoscaling.maxReplicas: Required value",
     ),
     (
-        {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a:b"}}},
-        {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a:b"}}},
-        "spec.dataset: .*fromTrainer: true excludes entryPoint",
+        entry(),
+        {"dataset": {"type": "Trainer", "entryPoint": {"function": "a:b"}}},
+        "spec.dataset: .*type Trainer excludes it",
+    ),
+    ({"dataset": {"type": "Trainer"}}, {"dataset": {"type": "EntryPoint"}}, "needs entryPoint"),
+    ({"dataset": {"type": "Trainer"}}, {"dataset": {}}, "spec.dataset.type: Required value"),
+    (
+        entry(source={"type": "ConfigMap", "configMap": {"name": "code"}}),
+        entry(source={"type": "Image", "configMap": {"name": "code"}}),
+        "spec.dataset.entryPoint.source: .*type ConfigMap needs configMap, and other types exclude",
     ),
     (
-        {"dataset": {"type": "Trainer"}},
-        {"dataset": {"type": "Trainer"}},
-        "spec.dataset: .*needs an entry point",
+        entry(source={"type": "Path", "path": "."}),
+        entry(source={"type": "Path"}),
+        "spec.dataset.entryPoint.source: .*type Path needs path",
+    ),
+    (entry(function="a.b:c"), entry(function="a.b"), "spec.dataset.entryPoint.function"),
+    (
+        {"workers": {"accelerator": {"resourceName": "amd.com/gpu"}}},
+        {"workers": {"accelerator": {"resourceName": "gpu"}}},
+        "spec.workers.accelerator.resourceName",
     ),
     (
-        {
-            "dataset": {
-                "type": "EntryPoint",
-                "entryPoint": {"function": "a:b", "source": {"type": "Image"}},
-            }
-        },
-        {"dataset": {"source": {"image": True}}},
-        "spec.dataset: .*source needs an entry point",
+        {"workers": {"autoscaling": {"maxReplicas": 2}}},
+        {"workers": {"autoscaling": {"maxReplicas": 2}, "replicas": 2}},
+        "spec.workers: .*autoscaling sets the number of workers: remove replicas",
     ),
     (
-        {
-            "dataset": {
-                "type": "EntryPoint",
-                "entryPoint": {"function": "a:b", "args": {"folder": "data"}},
-            }
-        },
-        {"dataset": {"args": {"folder": "data"}}},
-        "spec.dataset: .*args needs an entry point",
+        {"trainers": {"weight": "500m"}},
+        {"trainers": {"weight": "2k"}},
+        "spec.trainers.weight: .*1000",
     ),
     (
-        {
-            "dataset": {
-                "type": "EntryPoint",
-                "entryPoint": {
-                    "function": "a:b",
-                    "source": {"type": "ConfigMap", "configMap": {"name": "code"}},
-                },
-            }
-        },
-        {
-            "dataset": {
-                "type": "EntryPoint",
-                "entryPoint": {
-                    "function": "a:b",
-                    "source": {"type": "ConfigMap", "configMap": {"name": "code"}},
-                },
-            }
-        },
-        "spec.dataset.source: .*exclude each other",
+        {"tfDataService": {}, "encryption": "None"},
+        {"tfDataService": {}, "encryption": "All"},
+        "spec: .*tfDataService has no authentication and cannot be encrypted",
     ),
     (
-        {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a.b:c"}}},
-        {"dataset": {"type": "EntryPoint", "entryPoint": {"function": "a.b"}}},
-        "spec.dataset.entryPoint",
-    ),
-    (
-        {"workers": {"accelerator": TPU}},
-        {"workers": {"accelerator": {"resourceName": "google.com/tpu"}}},
-        "spec.workers.accelerator: .*needs product and topology",
+        {"tfDataService": {}, "encryption": "None"},
+        {"tfDataService": {}, "encryption": "None", "networkPolicy": "Open"},
+        "spec: .*set networkPolicy: Restricted, or remove tfDataService",
     ),
     (
         {"workers": {"local": LOCAL, "autoscaling": {"minReplicas": 0, "maxReplicas": 2}}},
@@ -96,18 +86,6 @@ VALID_AND_INVALID = [
         {"workers": {"local": LOCAL}},
         {"workers": {"local": LOCAL, "accelerator": {"resourceName": "nvidia.com/gpu"}}},
         "spec.workers: .*local excludes accelerator",
-    ),
-    (
-        {"workers": {"accelerator": {"resourceName": "nvidia.com/gpu"}}},
-        {
-            "workers": {
-                "accelerator": {
-                    "resourceName": "nvidia.com/gpu",
-                    "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x2"},
-                }
-            }
-        },
-        "spec.workers.accelerator: .*topology is only for type gke-tpu",
     ),
     (
         {"workers": {"placement": "NearTrainers"}},
@@ -147,42 +125,19 @@ VALID_AND_INVALID = [
     ),
     ({"seed": 2**63 - 1}, {"seed": 2**63}, "spec.seed"),
     (
-        {
-            "workers": {
-                "template": {
-                    "spec": {
-                        "containers": [
-                            {
-                                "name": "worker",
-                                "resources": {"requests": {"cpu": 4, "memory": "1.5Gi"}},
-                            }
-                        ]
-                    }
-                }
-            }
-        },
-        {
-            "workers": {
-                "template": {
-                    "spec": {
-                        "containers": [
-                            {"name": "worker", "resources": {"requests": {"cpu": "four"}}}
-                        ]
-                    }
-                }
-            }
-        },
-        "spec.workers.resources.requests",
+        template(resources={"requests": {"cpu": 4, "memory": "1.5Gi"}}),
+        template(resources={"requests": {"cpu": "four"}}),
+        r"spec.workers.template.spec.containers\[0\].resources.requests",
     ),
     (
-        {
-            "workers": {
-                "podTemplate": {"spec": {"hostname": "x"}},
-                "template": {"spec": {"containers": [{"name": "worker", "env": [{"name": "A"}]}]}},
-            }
-        },
-        {"workers": {"template": {"spec": {"containers": [{"name": "worker", "env": ["A"]}]}}}},
-        "spec.workers.env",
+        template(env=[{"name": "A"}], workingDir="/work"),
+        template(env=["A"]),
+        r"spec.workers.template.spec.containers\[0\].env",
+    ),
+    (
+        {"workers": {"template": {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}}},
+        {"workers": {"template": {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}}},
+        r"spec.workers.template.spec.containers\[1\]: Duplicate value",
     ),
 ]
 IMMUTABLE = [
@@ -194,6 +149,9 @@ IMMUTABLE = [
     ("globalBatchSize", BATCH, {"batching": {"globalBatchSize": 24}}),
     ("globalBatchSize", BATCH, {"batching": {"globalBatchSize": None}}),
     ("globalBatchSize", {}, BATCH),
+    ("encryption", {}, {"encryption": "All"}),
+    ("encryption", {"encryption": "Control"}, {"encryption": None}),
+    ("managedBy", {}, {"managedBy": "distributed-input.dev/canary"}),
 ]
 
 
@@ -248,6 +206,8 @@ def test_with_autoscaling_the_scale_subresource_is_rejected(cluster):
         static = {"spec": {"workers": {"autoscaling": None}}}
         cluster.patch("DistributedInput", "owned", static)
         cluster.patch("DistributedInput", "owned", {"spec": {"replicas": 3}}, "scale")
+        scaled = {"spec": {"workers": {"autoscaling": {"maxReplicas": 3}, "replicas": None}}}
+        cluster.patch("DistributedInput", "owned", scaled)
     finally:
         cluster.delete("DistributedInput", "owned")
 
@@ -275,3 +235,23 @@ def test_kubectl_explains_and_scales(cluster, control_plane):
     head = kubectl("get", "ml").splitlines()[0].split()
     assert head == ["NAME", "READY", "WORKERS", "STALL", "ROWS/S", "REASON", "AGE"]
     cluster.delete("DistributedInput", "shown")
+
+
+def test_a_condition_without_a_reason_and_a_time_of_another_form_are_refused(cluster):
+    cluster.create(manifest("status"))
+    time = "2026-01-31T12:00:00Z"
+    ready = {"type": "Ready", "status": "True", "reason": "Serving", "message": ""}
+    try:
+        for status, message in (
+            ({"conditions": [ready]}, "lastTransitionTime: Required value"),
+            ({"conditions": [{**ready, "lastTransitionTime": "noon"}]}, "date-time"),
+            ({"conditions": [{**ready, "lastTransitionTime": time, "reason": ""}]}, "reason"),
+            ({"conditions": 2 * [{**ready, "lastTransitionTime": time}]}, "Duplicate value"),
+            ({"trainers": {"observedAt": ""}}, "date-time"),
+        ):
+            with pytest.raises(RequestRejected, match=message):
+                cluster.patch("DistributedInput", "status", {"status": status}, "status")
+        valid = {"conditions": [{**ready, "lastTransitionTime": time}]}
+        cluster.patch("DistributedInput", "status", {"status": valid}, "status")
+    finally:
+        cluster.delete("DistributedInput", "status")

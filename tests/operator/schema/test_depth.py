@@ -76,21 +76,18 @@ def refusal(cluster: Cluster, spec: Json) -> str:
 
 def fields(value: Json) -> dict[str, Json]:
     """Return specs with a value in each field that may have any content."""
-    lists = ("env", "volumes", "volumeMounts", "tolerations")
     return {
-        "dataset.args": args(value),
-        "workers.podTemplate": {"workers": {"podTemplate": value}},
-        **{f"workers.{name}": {"workers": {name: [value]}} for name in lists},
+        "dataset.entryPoint.args": args(value),
+        "workers.template": {"workers": {"template": {"metadata": value}}},
+        "dispatcher.tolerations": {"dispatcher": {"tolerations": [value]}},
         "tfDataService.journal": {"tfDataService": {"journal": value}, "encryption": "None"},
     }
 
 
 @pytest.mark.parametrize("field", fields({}))
 def test_a_field_has_a_maximum_depth(checked: Cluster, field: str) -> None:
-    # An element of a list is a level.
-    most = (
-        LEVELS if field in ("dataset.args", "workers.podTemplate", "tfDataService.journal") else 31
-    )
+    # An element of a list is a level, and so is a field.
+    most = LEVELS - (field in ("workers.template", "dispatcher.tolerations"))
     for lists in (False, True):
         assert refusal(checked, fields(nested(most, lists))[field]) == ""
         for levels in (most + 1, 200):
