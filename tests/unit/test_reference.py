@@ -37,10 +37,10 @@ def test_the_navigation_has_each_page() -> None:
 
 def test_commands_and_flags(folder: Path) -> None:
     page = text(folder, "cli.md")
-    for command in (*cli._COMMANDS, *cli._PLUGINS):
+    for command in (*cli.COMMANDS, *cli.PROCESSES, *cli.PLUGINS):
         assert f"\n## {command}\n" in page
-    assert "| `--workers N\\|local` | number of workers of each input" in page
-    assert "`-o {text,json}`, `--output {text,json}`" in page
+    assert "| `--workers N\\|local` | Number of workers of each input" in page
+    assert "`-o, --output [text\\|json]`" in page
     assert "| `-f FILE`, `--file FILE` |" in page
 
 
