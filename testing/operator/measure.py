@@ -367,7 +367,7 @@ def _arguments() -> argparse.Namespace:
         "--workers", type=int, default=0, help="workers per input, on fake nodes. Default: 0"
     )
     parser.add_argument(
-        "--encryption", choices=("all", "control", "none"), default="none", help="Default: none"
+        "--encryption", choices=("All", "Control", "None"), default="None", help="Default: None"
     )
     parser.add_argument(
         "--bare", action="store_true", help="run no controller-manager and no scheduler"

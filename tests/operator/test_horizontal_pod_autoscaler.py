@@ -104,7 +104,9 @@ def test_the_condition_reports_that_the_inputs_own_autoscaling_conflicts(
         return able.get("status") == "False" and "autoscaling sets the number of workers" in message
 
     eventually(refused, _LONG)
-    assert cluster.get("DistributedInput", NAME)["spec"]["workers"]["replicas"] == 2
+    assert cluster.get("DistributedInput", NAME)["spec"]["workers"]["replicas"] == 1, (
+        "the default, which the field keeps"
+    )
     cluster.call("DELETE", f"{path}/{NAME}")
     cluster.delete("DistributedInput", NAME)
 

@@ -309,7 +309,7 @@ def test_a_spec_that_only_the_operator_can_validate_is_reported(cluster, name):
     )
     found = eventually(lambda: cluster.condition(name, "Ready"))
     assert found["reason"] == "InvalidSpec"
-    assert "spec.dataset.args.not a word" in found["message"]
+    assert "spec.dataset.entryPoint.args.not a word" in found["message"]
 
 
 def test_scaling_in_deletes_the_worker_that_is_not_ready_first(cluster, name):

@@ -222,7 +222,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=900, help="maximum of the cold start")
     parser.add_argument("--parts", nargs="*", default=["steady", "changes", "restart"])
     args = parser.parse_args()
-    args.inputs, args.workers, args.encryption = args.readers + args.idle, 0, "none"
+    args.inputs, args.workers, args.encryption = args.readers + args.idle, 0, "None"
     return args
 
 

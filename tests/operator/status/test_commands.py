@@ -62,6 +62,6 @@ def test_the_installation(command):
     done = command("doctor")
     lines = {line.split()[1]: line for line in done.stdout.splitlines() if line[:1] != " "}
     assert lines["cluster"].startswith("ok"), done.stdout
-    assert "DistributedInput v1alpha1" in lines["definition"]
+    assert "DistributedInput v1beta1" in lines["definition"]
     assert lines["operator"].startswith("warning")  # it runs outside of the cluster here
     assert lines["rights"].startswith("ok")

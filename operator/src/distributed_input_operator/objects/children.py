@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -170,17 +170,15 @@ def image_pull_policy(spec_image: str | None, settings: Settings) -> dict[str, s
     return {"imagePullPolicy": policy} if policy else {}
 
 
-def process_fields(arguments: Sequence[str], mandatory: Collection[str] = ()) -> dict[str, Any]:
+def process_fields(arguments: Sequence[str]) -> dict[str, Any]:
     """Return `args` of a container, and `env` if it needs a document or is encrypted.
 
     See `process_config`.
 
     Args:
         arguments: the flags of a process of this release.
-        mandatory: flags that an image of another release must not ignore.
     """
-    # An image without certificates must not start: it would send rows and tokens in clear text.
-    args, document = process_config.split(arguments, {flags.TLS_DIR, *mandatory})
+    args, document = process_config.split(arguments)
     env = [
         *([{"name": environment.CONFIG_ENV, "value": document}] if document else ()),
         *([NO_TLS_1_2] if flags.TLS_DIR in args else ()),

@@ -79,9 +79,7 @@ def local_worker_container(
     process = flags.ProcessFlags(
         metrics_listen=f":{metrics_port}", grace_seconds=_LOCAL_GRACE_SECONDS
     )
-    # An image without these flags must not start: all trainers would use its worker.
-    mandatory = (flags.IDLE_CPUS, flags.POD)
-    fields = process_fields(_arguments(resource, own, process, settings.modules), mandatory)
+    fields = process_fields(_arguments(resource, own, process, settings.modules))
     own_env = (environment.CONFIG_ENV, environment.GRPC_CIPHERS_ENV)
     env = [one for one in base["env"] if one["name"] not in own_env]
     probe = {"httpGet": {"path": "/healthz", "port": metrics_port}, "timeoutSeconds": 5}

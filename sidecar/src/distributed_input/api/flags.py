@@ -2,7 +2,7 @@
 
 The runner and the operator build command lines here. The processes' parsers declare the same
 names. A field that is None, empty or False adds no flag, so the process uses its default. Pods get
-later flags as fields of a document, see `process_config`.
+some of them as fields of a document, see `process_config`.
 """
 
 from __future__ import annotations

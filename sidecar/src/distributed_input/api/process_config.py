@@ -1,30 +1,25 @@
-"""The configuration of a process in a pod: fixed flags, and one document for all other settings.
+"""The configuration of a process in a pod: flags, and a document of settings that it may ignore.
 
-An operator runs images of its own release and of the two releases before: an input may name its
-own image, and pods keep their default image during an upgrade. A process refuses a flag that it
-does not have. So pods get only the flags of the first release, 0.1.0. Every later setting is a
-field of a JSON document in the environment variable DISTRIBUTED_INPUT_CONFIG:
+Pods may run another release than the operator: an input may name its own image, and pods keep their
+default image during an upgrade. A process refuses a flag that it does not have. So settings that a
+process may ignore are fields of a JSON document in the environment variable
+DISTRIBUTED_INPUT_CONFIG:
 
     {"version": 1, "stateDir": "/states"}
 
 A field is a flag without dashes, in camelCase. A process ignores fields that it does not have, and
-logs their names. Release 0.1.0 does not read the variable. Flags take precedence over the document,
-so that people can override it. Three rules keep the releases compatible:
+logs their names. Flags take precedence over the document, so that people can override it. The
+document has only settings that differ from their default. Without any, there is no document. So
+another release of the operator does not change the pods of an input.
 
-- The fixed flags stay, with their meaning, because earlier operators set them too.
-- A setting that a process must not ignore remains a flag: an image without it does not start.
-- The document has only settings that differ from their default. Without any, there is no document.
-  So another release of the operator does not change the pods of an input.
-
-The version increases only if the meaning of a field changes. An operator may send a new version
-when the two releases before its own can read it.
+The version increases only if the meaning of a field changes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distributed_input.api import flags
@@ -33,53 +28,26 @@ from distributed_input.api.errors import ConfigError
 
 VERSION = 1
 """Version of the document."""
-FIXED_FLAGS = frozenset(
-    {
-        flags.ADVERTISE,
-        flags.CACHE_BYTES,
-        flags.CONFIG,
-        flags.CONSUMER_COUNT,
-        flags.CONSUMER_INDEX,
-        flags.DIR,
-        flags.DISPATCHER,
-        flags.GRACE_SECONDS,
-        flags.LISTEN,
-        flags.METRICS_LISTEN,
-        flags.PARALLELISM,
-        flags.PATH,
-        flags.PORT,
-        flags.RELAXED,
-        flags.SHARE_BYTES,
-        flags.STATIC_WORKERS,
-        flags.TOKEN_FILE,
-        flags.WORK_DIR,
-    }
-)
-"""The flags of release 0.1.0 that operators set. Add no flag: a later one is a field."""
-MANDATORY_FLAGS = frozenset({flags.MODULES})
-"""Flags that no process may ignore: an image without them does not start."""
+OPTIONAL_FLAGS = frozenset({flags.PLAIN_TRANSFER, flags.STATE_DIR})
+"""Settings that a process may ignore: without them, it is slower."""
 
 _VERSION_FIELD = "version"
 
 
-def split(arguments: Sequence[str], mandatory: Collection[str] = ()) -> tuple[list[str], str]:
+def split(arguments: Sequence[str]) -> tuple[list[str], str]:
     """Return the flags of a process in a pod, and its document, or "" if it needs none.
 
     Args:
         arguments: flags, each with its value. No value begins with two dashes.
-        mandatory: flags besides MANDATORY_FLAGS that the process must not ignore.
     """
     kept: list[str] = []
-    fields: dict[str, list[Any]] = {}
+    fields: dict[str, Any] = {}
     for words in _groups(arguments):
-        if words[0] in FIXED_FLAGS.union(MANDATORY_FLAGS, mandatory):
-            kept += words
+        if words[0] in OPTIONAL_FLAGS:
+            fields[_field(words[0])] = words[1] if len(words) > 1 else True
         else:
-            fields.setdefault(_field(words[0]), []).append(words[1] if len(words) > 1 else True)
-    if not fields:
-        return kept, ""
-    document = {key: values[0] if len(values) == 1 else values for key, values in fields.items()}
-    return kept, json.dumps({_VERSION_FIELD: VERSION, **document})
+            kept += words
+    return kept, json.dumps({_VERSION_FIELD: VERSION, **fields}) if fields else ""
 
 
 def document_flags(text: str) -> list[str]:
@@ -100,7 +68,7 @@ def document_flags(text: str) -> list[str]:
             f"{CONFIG_ENV}: this release reads version {VERSION}, not {version!r}: use an image of "
             "the operator's release"
         )
-    return [word for field, value in fields.items() for word in _words(field, value)]
+    return [word for field, value in fields.items() for word in _word(field, value)]
 
 
 def field_of(word: str) -> str:
@@ -118,13 +86,13 @@ def _groups(arguments: Sequence[str]) -> list[list[str]]:
     return groups
 
 
-def _words(field: str, value: Any) -> Iterator[str]:
+def _word(field: str, value: Any) -> Iterator[str]:
+    """Yield a setting as a flag. Null and false are no flag."""
     flag = "--" + re.sub("[A-Z]", lambda found: f"-{found[0].lower()}", field)
-    for one in value if isinstance(value, list) else [value]:
-        if one is True:
-            yield flag
-        elif one is not None and one is not False:
-            yield f"{flag}={one if isinstance(one, str) else json.dumps(one)}"
+    if value is True:
+        yield flag
+    elif value is not None and value is not False:
+        yield f"{flag}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 def _field(flag: str) -> str:

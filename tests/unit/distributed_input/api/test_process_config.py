@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api import flags
 from distributed_input.api.errors import ConfigError
-from distributed_input.api.process_config import FIXED_FLAGS, document_flags, field_of, split
+from distributed_input.api.process_config import document_flags, field_of, split
 from distributed_input.sidecar import main as sidecar
 from distributed_input.worker import main as worker
 
@@ -70,30 +70,14 @@ def test_a_sidecar_reads_the_same_from_flags_alone_and_with_a_document(found):
     assert parse(joined(*split(arguments))) == parse(arguments)
 
 
-def test_the_fixed_flags_do_not_change():
-    # Images of release 0.1.0 refuse all others. Do not add a flag here: it becomes a field.
-    assert set(FIXED_FLAGS) == {
-        *("--advertise", "--cache-bytes", "--config", "--consumer-count", "--consumer-index"),
-        *("--dir", "--dispatcher", "--grace-seconds", "--listen", "--metrics-listen"),
-        *("--parallelism", "--path", "--port", "--relaxed", "--share-bytes", "--static-workers"),
-        *("--token-file", "--work-dir"),
-    }
-
-
-def test_a_later_setting_is_a_field_of_the_document():
-    arguments = ["--listen", ":1", "--state-dir", "/states", "--idle-cpus", "--pod", "p"]
-    kept, document = split(arguments, mandatory=["--pod"])
+def test_a_setting_that_a_process_may_ignore_is_a_field_of_the_document():
+    arguments = ["--listen", ":1", "--state-dir", "/states", "--plain-transfer", "--pod", "p"]
+    kept, document = split(arguments)
     assert kept == ["--listen", ":1", "--pod", "p"]
-    assert json.loads(document) == {"version": 1, "stateDir": "/states", "idleCpus": True}
+    assert json.loads(document) == {"version": 1, "stateDir": "/states", "plainTransfer": True}
 
 
-def test_a_repeated_flag_is_a_list():
-    _, document = split(["--new", "a", "--new", "b"])
-    assert json.loads(document) == {"version": 1, "new": ["a", "b"]}
-    assert document_flags(document) == ["--new=a", "--new=b"]
-
-
-def test_without_later_settings_there_is_no_document():
+def test_without_such_settings_there_is_no_document():
     assert split(["--listen", ":1"]) == (["--listen", ":1"], "")
 
 

@@ -10,7 +10,6 @@ import yaml
 
 from distributed_input.api import names
 from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
-from distributed_input.api.process_config import FIXED_FLAGS
 from distributed_input_operator.injection import pod as injection
 from distributed_input_operator.injection.pod import json_patch
 from distributed_input_operator.injection.trainer_pod import RefusedError
@@ -69,16 +68,10 @@ def test_worker_and_sidecar_have_the_same_pod_id():
     # A worker must not ignore its pod. A sidecar may: then it does not see this worker.
     assert flag(worker["args"], "--pod") == "$(DISTRIBUTED_INPUT_POD_UID)"
     assert worker["env"][-1] == document(stateDir="/states")
-    assert "--pod" not in sidecar["args"]
-    assert sidecar["env"][-1] == document(pod="$(DISTRIBUTED_INPUT_POD_UID)")
+    assert flag(sidecar["args"], "--pod") == "$(DISTRIBUTED_INPUT_POD_UID)"
     for one in (worker, sidecar):
-        (uid,) = [v for v in one["env"][:-1] if v["name"] == "DISTRIBUTED_INPUT_POD_UID"]
+        (uid,) = [v for v in one["env"] if v["name"] == "DISTRIBUTED_INPUT_POD_UID"]
         assert uid["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
-
-
-def test_a_sidecar_gets_only_the_flags_that_images_of_release_0_1_0_have():
-    args = container(inject(pod(), local()), names.SIDECAR_CONTAINER)["args"]
-    assert {word for word in args if word.startswith("--")} <= FIXED_FLAGS
 
 
 def test_the_worker_uses_idle_cpus_and_only_its_pod_reaches_it():

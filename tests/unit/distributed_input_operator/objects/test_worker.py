@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from distributed_input.api import files, names
-from distributed_input.api.process_config import FIXED_FLAGS
 from distributed_input_operator.objects.worker import worker_objects
 from tests.unit.distributed_input_operator.objects.builders import (
     containers,
@@ -71,19 +70,6 @@ def test_a_document_exists_only_if_the_spec_needs_it():
     )
     for container in without:
         assert "DISTRIBUTED_INPUT_CONFIG" not in [one["name"] for one in container.get("env", ())]
-
-
-@pytest.mark.parametrize("component", ["dispatcher", "worker"])
-def test_pods_get_only_the_flags_that_images_of_release_0_1_0_have(component):
-    spec = {
-        "dataset": from_config_map("code"),
-        "determinism": "Relaxed",
-        "tfDataService": {"staticSharding": True, "crossTrainerCache": "1Gi"},
-        "workers": {"stateDirectory": "/states", "local": {"cpus": 1, "memory": "1Gi"}},
-    }
-    for container in containers(component, **spec).values():
-        found = {word for word in container["args"] if word.startswith("--")}
-        assert found <= FIXED_FLAGS
 
 
 @pytest.mark.parametrize(
