@@ -234,7 +234,7 @@ def _file_of(resource: str | os.PathLike[str] | Mapping[str, Any]) -> Iterator[P
 def _make_path_absolute(resource: Any) -> None:
     """Let a relative `source.path` start at the working folder."""
     section = resource
-    for name in ("spec", "dataset", "source"):
+    for name in ("spec", "dataset", "entryPoint", "source"):
         section = section.get(name) if isinstance(section, dict) else None
     if isinstance(section, dict) and isinstance(section.get("path"), str):
         section["path"] = os.path.abspath(section["path"])

@@ -33,7 +33,7 @@ def test_a_dict_in_a_folder_whose_name_is_not_utf_8_is_an_error_that_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "getcwd", lambda: "/caf\udce9")
-    resource = {"spec": {"dataset": {"source": {"path": "."}}}}
+    resource = {"spec": {"dataset": {"entryPoint": {"source": {"path": "."}}}}}
     with pytest.raises(ConfigError, match=r"^'/caf\\udce9': .*is not UTF-8 .*PYTHONUTF8=1$"):
         local.local(resource)
 

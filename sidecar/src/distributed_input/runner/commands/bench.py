@@ -120,11 +120,11 @@ def _compare(file: Path, numbers: Sequence[int], seconds: float, timeout: float)
     validate(file)
     resource = _only(file)
     name, spec = resource["metadata"]["name"], resource["spec"]
-    dataset = spec["dataset"]
+    entry = spec["dataset"]["entryPoint"]
     in_process = {
-        "target": dataset["entryPoint"],
-        "args": dataset.get("args", {}),
-        "path": dataset.get("source", {}).get("path"),
+        "target": entry["function"],
+        "args": entry.get("args", {}),
+        "path": entry.get("source", {}).get("path"),
         "seed": spec.get("seed", 0),
         "batch": spec.get("batching", {}).get("globalBatchSize"),
     }
