@@ -39,7 +39,8 @@ def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:
 def stable_bytes(graph_def: GraphDef) -> bytes:
     """Return a canonical graph as bytes that are equal in every process.
 
-    The tokens of its Python functions are replaced, in place.
+    The tokens of its Python functions are replaced, and TensorFlow's hashes of what a snapshot has
+    are removed, in place: they differ between equal graphs.
     """
     number = 0
     for scope in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
@@ -53,4 +54,6 @@ def _number_tokens(nodes: Any, number: int) -> int:
         if node.op in PYTHON_OPS:
             node.attr["token"].s = b"%d" % number
             number += 1
+        elif node.op.startswith("SnapshotDataset"):
+            node.attr.pop("hash", None)
     return number
