@@ -105,7 +105,7 @@ HARMLESS = frozenset(
     # What the pods compute, and how fast: with the image, the code and the rights that they have.
     "dataset.type dataset.entryPoint.args dataset.entryPoint.source.type "
     "dataset.entryPoint.source.path processingMode "
-    "numSplits partitions seed epochs batching.globalBatchSize batching.remainder order "
+    "numSplits partitions seed epochs batching.globalBatchSize batching.remainder "
     "determinism sidecar.readAhead sidecar.timeoutSeconds sidecar.transfer suspend "
     "tfDataService.staticSharding workers.template.spec.terminationGracePeriodSeconds "
     # Numbers of pods, CPU and memory, which quotas and InputPolicies limit.

@@ -426,7 +426,7 @@ def test_kills_count_if_three_hit_the_same_row(pool: WorkerPool) -> None:
     assert not pool.crash(JOB, 1, 3)
     error = pool.crash(JOB, 1, 2)
     assert "row 3 of split 2 of dataset data:rows ended a worker in epoch 1: SIGKILL" in error
-    assert "Raise spec.workers.resources.limits.memory" in error
+    assert "Raise the memory limit in spec.workers.template" in error
 
 
 def test_a_description_that_ended_two_workers_of_this_consumer_is_reported(
