@@ -98,6 +98,7 @@ _SPECIAL: dict[str, Json] = {
     },
     "dispatcher.nodeSelector": {"dispatcher": {"nodeSelector": {"pool": "input"}}},
     "dispatcher.tolerations": {"dispatcher": {"tolerations": _TOLERATIONS}},
+    "trainers.weight": {"trainers": {"weight": "700m"}},
     "encryption": {"encryption": "All"},
     "managedBy": {"managedBy": "distributed-input.dev/canary"},
     "tfDataService.journal": {"tfDataService": {"journal": {"emptyDir": {"medium": "Memory"}}}},

@@ -203,7 +203,7 @@ def test_the_operators_pods_have_the_label_that_network_policies_of_inputs_allow
 
 
 def test_the_selectors_of_operator_and_webhook_do_not_overlap():
-    """The selector of a Deployment cannot change, so that of the operator is as in 0.1.0."""
+    """The selector of a Deployment cannot change, which cannot change."""
     found = manifests("here")
     operator = find_one(found, "Deployment", OPERATOR)["spec"]["selector"]["matchLabels"]
     webhook = find_one(found, "Deployment", WEBHOOK)["spec"]["selector"]["matchLabels"]

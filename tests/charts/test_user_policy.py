@@ -48,6 +48,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "dataset.entryPoint.source.configMap": {"dataset": CODE},
     "workers.template.metadata": {"workers": {"template": {"metadata": {"labels": {"a": "b"}}}}},
     f"{POD}.hostNetwork": template({"hostNetwork": True}),
+    f"{POD}.securityContext": template({"securityContext": None}),  # it would remove the default
     f"{POD}.serviceAccountName": template({"serviceAccountName": "powerful"}),
     f"{POD}.volumes": template({"volumes": [{"name": "s", "secret": {"secretName": "db"}}]}),
     f"{POD}.nodeSelector": template({"nodeSelector": {"pool": "control-plane"}}),
@@ -292,6 +293,7 @@ def test_an_existing_input_keeps_what_it_has(alice, mallory):
         (template({"serviceAccountName": "root"}), f"{POD}.serviceAccountName"),
         ({"workers": {"placement": "Dedicated"}}, "workers.placement"),
         (with_worker(image="evil:1"), f"{WORKER}.image"),
+        (with_worker(args=["evil"]), f"{WORKER}.args"),
         (
             with_worker(resources={"requests": {"hugepages-2Mi": "8Mi"}}),
             f"{WORKER}.resources.requests[hugepages-2Mi]",
@@ -308,6 +310,17 @@ def test_an_existing_input_keeps_what_it_has(alice, mallory):
     with pytest.raises(RequestRejected, match=r"spec\.networkPolicy: mallory may not"):
         mallory.patch("DistributedInput", "early", {"spec": {"networkPolicy": "Open"}})
     mallory.delete("DistributedInput", "early")
+
+
+def test_null_is_a_value_because_it_removes_what_the_operator_sets(mallory):
+    limits = {"limits": {"memory": "1Gi"}}
+    created = mallory.create(an_input("hardened", **template(resources=limits)))
+    path = BY_NAME["DistributedInput"].path(mallory.namespace, "hardened")
+    created["spec"] |= template(resources=limits, securityContext=None)
+    field = re.escape(f"spec.{WORKER}.securityContext")
+    with pytest.raises(RequestRejected, match=f"{field}: mallory may not"):
+        mallory.call("PUT", path, created)
+    mallory.delete("DistributedInput", "hardened")
 
 
 def test_an_existing_input_keeps_its_tf_data_service(alice, mallory):
@@ -362,5 +375,6 @@ def test_an_administrator_can_make_exceptions(field):
 
 
 def test_a_field_of_the_pod_template_can_be_an_exception():
-    excepted = variables(f'json:admissionPolicy.uncheckedFields=["spec.{WORKER}.env"]')
-    assert f".filter(field, field != 'spec.{WORKER}.env')" in excepted
+    excepted = variables(f'json:admissionPolicy.uncheckedFields=["spec.{WORKER}.resources"]')
+    assert f".filter(field, !(field == 'spec.{WORKER}.resources'" in excepted
+    assert f"|| field.startsWith('spec.{WORKER}.resources[')))" in excepted

@@ -134,7 +134,7 @@ class Churn:
         self._patch(name, workers={"replicas": count})
 
     def _change_priority(self) -> None:
-        weight, priority = self._random.choice([0.1, 1, 10]), self._random.randint(0, 2)
+        weight, priority = self._random.choice(["100m", 1, 10]), self._random.randint(0, 2)
         self._patch(self._any_name(), trainers={"weight": weight, "priority": priority})
 
     def _any_name(self) -> str:

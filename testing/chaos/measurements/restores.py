@@ -188,9 +188,7 @@ def _compare(
     return Restore(
         state_bytes=len(saved),
         seconds=seconds,
-        replay_seconds=max((p.rows for p in position.prefixes_v2), default=0)
-        * case.sleep_ms
-        / 1000,
+        replay_seconds=max((p.rows for p in position.prefixes), default=0) * case.sleep_ms / 1000,
         identical=(
             [step.digests for step in expected] == [step.digests for step in rest]
             if case.before == case.after

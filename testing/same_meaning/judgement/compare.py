@@ -10,7 +10,7 @@ import tensorflow as tf
 from testing.same_meaning.cases import Case
 from testing.same_meaning.judgement import order, rows, steps
 from testing.same_meaning.judgement.evidence import Difference, Evidence
-from testing.same_meaning.pipelines import grammar, python_sources
+from testing.same_meaning.pipelines import functions, grammar, python_sources
 from testing.same_meaning.product import Epoch, Seen
 from testing.same_meaning.reference import Reference
 
@@ -115,7 +115,8 @@ def _end(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]:
         return [] if hidden else [Difference("no error", f"TensorFlow: {evidence.error}")]
     if errors and (_shapes_differ(evidence, errors[0]) or _of_tensorflow(evidence, errors[0])):
         return []
-    if errors and evidence.again is not None and "fail" in evidence.names:
+    failed = errors and functions.FAILURE in str(errors[0])
+    if failed and evidence.again is not None and "fail" in evidence.names:
         return []  # which rows come, and so whether one fails, is random
     if errors:
         return [Difference("error", f"{type(errors[0]).__name__}: {str(errors[0])[:600]}")]
@@ -152,15 +153,14 @@ def _shapes_differ(evidence: Evidence, error: Exception) -> bool:
 
     If the user's own batches hold them, the refusal is a difference.
     """
-    if not any(text in str(error) for text in ("different shapes", "of one batch have shapes")):
-        return False
-    if evidence.again is not None:
+    if evidence.again is not None and "different shapes" in str(error):
         return True  # which elements meet in a batch is random
-    if "different shapes" in str(error):
+    if "of one batch have shapes" not in str(error):
         return False
     shapes = {
         tuple(leaf.shape[1:] if evidence.batched else leaf.shape for leaf in element)
-        for run in evidence.runs
+        for runs in (evidence.runs, *evidence.others())
+        for run in runs
         for element in run.elements
     }
     return len(shapes) > 1

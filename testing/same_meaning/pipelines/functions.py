@@ -317,12 +317,17 @@ def below(limit: int) -> Callable[..., tf.Tensor]:
     return lambda *parts: scalar(_element(parts)) % 1000 < limit
 
 
+FAILURE = "an element of fail_some"
+"""Text of its error."""
+
+
 def fail_some(*parts: Any) -> Any:
     """Raise an error for some elements."""
     element = _element(parts)
     value = scalar(element)
+    zero = tf.zeros([], tf.int64)
     with tf.control_dependencies(
-        [tf.debugging.assert_none_equal(value % 7, tf.zeros([], tf.int64))]
+        [tf.debugging.assert_none_equal(value % 7, zero, message=FAILURE)]
     ):
         return tf.nest.map_structure(tf.identity, element)
 

@@ -198,7 +198,7 @@ CRASHES = {
         "        yield i\n",
         3,
         r"row 1 of split 5 of dataset numbers_of:dataset_fn ended a worker in epoch 0: SIGKILL.* "
-        r"It has ended [3-5] workers\. Raise spec.workers.resources.limits.memory",
+        r"It has ended [3-5] workers\. Raise the memory limit in spec.workers.template",
     ),
     "import": (
         "import ctypes\ndef dataset_fn(context):\n    yield 1\nctypes.string_at(0)\n",

@@ -227,7 +227,9 @@ class NoExchange:
     def check_run(self) -> None:
         """Do nothing."""
 
-    def check_others(self) -> None:
+    next_heartbeat = 1
+
+    def check_others(self, epoch: int, since: int) -> None:
         """Do nothing."""
 
 

@@ -208,4 +208,7 @@ def failure(error: ApiError) -> Failure:
         )
     if error.reason == "NameTaken":
         return Failure("NameTaken", str(error))
-    return Failure("Refused", f"{error}: change spec.workers.template")
+    return Failure(
+        "Refused",
+        f"{error}: change spec.workers.template, dispatcher or tfDataService",
+    )

@@ -43,10 +43,8 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
     """
     name, spec = resource.metadata.name, resource.spec
     selector = names.selector(name, names.DISPATCHER)
-    # A dispatcher that an earlier operator started may not separate the workers of different pods.
-    config = {"localWorkers": True} if spec.workers.local else {}
     pod = add_tf_data_dispatcher(resource, settings, _pod(resource, settings))
-    template = pod_template(name, names.DISPATCHER, pod, config)
+    template = pod_template(name, names.DISPATCHER, pod, {})
     deployment = {
         "replicas": 0 if spec.suspend else 1,
         "strategy": {"type": "Recreate"},

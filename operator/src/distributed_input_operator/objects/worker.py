@@ -196,12 +196,12 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     process |= image_pull_policy(given.image, settings)
     home = {"name": "HOME", "value": "/tmp"}  # noqa: S108 - private to the container
     process["env"] = variables(home, *given.env, *process.get("env", ()))
-    process["volumeMounts"] = [*mounts, *given.volume_mounts]
+    process["volumeMounts"] = merge(mounts, given.volume_mounts, "volumeMounts")
     return {
         "serviceAccountName": workers.pod.service_account_name or names.shared(name),
         "terminationGracePeriodSeconds": workers.pod.termination_grace_period_seconds,
         "containers": [process],
-        "volumes": [*volumes, *workers.pod.volumes],
+        "volumes": merge(volumes, workers.pod.volumes, "volumes"),
         **scheduling_fields(name, workers),
         **image_pull_secrets(settings),
     }

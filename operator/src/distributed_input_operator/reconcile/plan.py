@@ -228,7 +228,7 @@ def _autoscaling_state(snapshot: Snapshot) -> AutoscalingState:
         return snapshot.scaled
     status, last = snapshot.status, snapshot.status.autoscaling or AutoscalingStatus()
     desired = status.workers.requested
-    if not status.conditions:
+    if not status.selector:  # an invalid spec has conditions, but no workers yet
         scaling = snapshot.resource.spec.workers.autoscaling
         spec = snapshot.live("Deployment", names.worker(snapshot.name)).get("spec") or {}
         desired = int(spec.get("replicas", scaling.min_replicas if scaling else 0))

@@ -153,7 +153,7 @@ def input_hash(snapshot: Snapshot, component: str) -> str:
     queue = queue_labels(resource.metadata, component) | group_annotations(resource.metadata)
     if component == names.DISPATCHER:
         workers, service = resource.spec.workers, resource.spec.tf_data_service
-        used: list[Any] = [bool(workers.local)]
+        used: list[Any] = []
         if service is not None:
             # The number of workers is a flag of the tf.data dispatcher.
             count = workers.replicas if service.static_sharding else None

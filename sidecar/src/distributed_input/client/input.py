@@ -308,7 +308,7 @@ class Input:
         if not self._reader.welcome.from_trainer:
             raise ConfigError(
                 f"input {self.name} names its dataset ({draft.entry_point.target}) and the trainer "
-                "passes another: omit the argument, or remove spec.dataset.entryPoint"
+                "passes another: omit the argument, or set spec.dataset to {type: Trainer}"
             )
         if self._reader.welcome.consumer != 0:
             return (

@@ -315,6 +315,8 @@ def command(options: Options) -> list[str]:
 def main(options: Options) -> int:
     """Run one trainer command; return its exit status."""
     sys.path.append(options.packages)
+    import psutil  # noqa: F401  now, and not only once the runner has died
+
     os.set_inheritable(options.lifeline, False)
     return _end_as(_Wrapper(options).loop())
 

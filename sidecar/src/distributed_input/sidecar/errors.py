@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from distributed_input.api.errors import DistributedInputError
+from distributed_input.api.errors import DatasetFnError, DistributedInputError
+
+
+class OtherConsumerError(DatasetFnError):
+    """An error has ended the epoch of another consumer, which this one waits for."""
 
 
 class Cancelled(Exception):

@@ -59,13 +59,3 @@ def test_the_pod_runs_on_the_nodes_and_with_the_priority_of_the_spec():
     assert own["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
     assert own["tolerations"] == [toleration, *plain["tolerations"]]
     assert own["priorityClassName"] == "input"
-
-
-def test_an_input_with_own_workers_gets_a_dispatcher_that_separates_them():
-    """A dispatcher that an earlier operator has started may not."""
-    local = {"cpus": 2, "memory": "1Gi"}
-    before, after = (
-        objects(workers=workers)["Deployment", "digits-dispatcher"]["spec"]["template"]["metadata"]
-        for workers in ({}, {"local": local})
-    )
-    assert before["annotations"] != after["annotations"]

@@ -64,6 +64,8 @@ class _Run(Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse our flags, and report a trainer command without `--`."""
+        if ctx.resilient_parsing:  # a shell completes the words
+            return super().parse_args(ctx, args)
         own, separator, command = args, "--" in args, []
         if separator:
             own, command = args[: args.index("--")], args[args.index("--") + 1 :]

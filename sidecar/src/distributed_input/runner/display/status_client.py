@@ -101,8 +101,10 @@ class StatusClient:
 def host_cpus() -> HostCpus | None:
     """Return the counters of this machine. None: it has none for each CPU that a process uses."""
     try:
-        usable = set(psutil.Process().cpu_affinity())
-        times = [one for i, one in enumerate(psutil.cpu_times(percpu=True)) if i in usable]
+        usable, every = set(psutil.Process().cpu_affinity()), psutil.cpu_times(percpu=True)
+        if max(usable) >= len(every):  # some CPUs are offline, so places are not numbers
+            return None
+        times = [one for i, one in enumerate(every) if i in usable]
     except (AttributeError, OSError, psutil.Error):  # not Linux, or a sandbox
         return None
     # Guest time, behind the first eight counters, is also user time.

@@ -22,7 +22,7 @@ from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_allocation import SlotAllocation
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.delivery.unit_writer import UnitWriter
-from distributed_input.sidecar.errors import Cancelled, internal_error
+from distributed_input.sidecar.errors import Cancelled, OtherConsumerError, internal_error
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
@@ -135,7 +135,7 @@ class EpochRun:
             self._reader.close()
 
     def _fail(self, error: DistributedInputError) -> None:
-        if isinstance(error, DatasetFnError):
+        if isinstance(error, DatasetFnError) and not isinstance(error, OtherConsumerError):
             self.failed = str(error)[:_FAILURE_CHARACTERS]
             self._exchange.request_heartbeat()
         try:

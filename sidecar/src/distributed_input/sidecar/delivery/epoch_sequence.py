@@ -68,6 +68,8 @@ class EpochSequence:
                 # Begun ahead of time. A trainer that starts another epoch or position increments
                 # the generation once more, because units of this one are on their way.
                 self._read_ahead(run)
+                if run.failed and self._source is not None:
+                    self._source.exchange.request_heartbeat()
                 return
             if run is not None:
                 run.cancel()

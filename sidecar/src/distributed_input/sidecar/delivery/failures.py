@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from distributed_input.api.errors import DistributedInputError, as_utf8
+from distributed_input.api.errors import DatasetFnError, DistributedInputError, as_utf8
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.sidecar.errors import OtherConsumerError
 
 _CHARACTERS = 20_000  # of an error; each has at most six bytes, and a packet is limited
 
@@ -16,6 +17,8 @@ def failure_message(error: DistributedInputError, generation: int = 0) -> traine
         generation: generation of units that failed, or 0 for the whole connection.
     """
     text = as_utf8(str(error)[:_CHARACTERS])
+    if isinstance(error, OtherConsumerError):
+        error = DatasetFnError(str(error))
     kind = type(error).__name__
     failure = trainer_pb2.Failure(kind=kind, message=text, generation=generation)
     return trainer_pb2.FromSidecar(failure=failure)

@@ -19,7 +19,6 @@ from typing import Protocol
 import grpc
 
 from distributed_input.api.errors import (
-    DatasetFnError,
     DistributedInputError,
     FencedError,
     JobConflictError,
@@ -31,6 +30,7 @@ from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
 from distributed_input.assignment.jobs import is_same
 from distributed_input.runtime import logs
 from distributed_input.runtime.credentials import Credentials
+from distributed_input.sidecar.errors import OtherConsumerError
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.dispatcher_client import CALL_SECONDS, DispatcherClient
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
@@ -89,7 +89,6 @@ class DispatcherLink:
         connected: whether the last heartbeat was answered.
         refused: why the dispatcher refuses heartbeats, or None.
         contradiction: how the consumers of the run contradict each other; empty: they do not.
-        failed: the error that ended the epoch of another consumer; empty: none.
     """
 
     def __init__(
@@ -108,7 +107,8 @@ class DispatcherLink:
         self.index, self.count = index, count
         self.connected = False
         self.refused: DistributedInputError | None = None
-        self.contradiction = self.failed = ""
+        self.contradiction = ""
+        self._failed: tuple[int, int, str] | None = None  # epoch and number of a heartbeat, error
         self._consumer = consumer
         self._pod = pod
         self._local_share = LocalShare()
@@ -230,7 +230,8 @@ class DispatcherLink:
             if before is None or job is None or before.run != job.run or self.contradiction:
                 self._consumer.drop_facts()
                 self.partition_facts.clear()
-                self.contradiction = self.failed = ""
+                self.contradiction = ""
+            self._failed = None
             self._consumer.join()
             self._registered = registered  # last: from now on, heartbeats are of this run
         self.request_heartbeat()
@@ -286,7 +287,7 @@ class DispatcherLink:
         self._update_workers(answer.workers, now)
         if self._pod:
             self._share_locally(request, now)
-        self._merge_facts(registered, request, answer)
+        self._merge_facts(registered, request, answer, number)
         if answer.fenced:
             self._consumer.refuse(
                 FencedError(
@@ -310,6 +311,7 @@ class DispatcherLink:
         registered: _Registered,
         request: dispatcher_pb2.ConsumerHeartbeatRequest,
         answer: dispatcher_pb2.ConsumerHeartbeatResponse,
+        number: int,
     ) -> None:
         """Add the facts of an answer if they belong to this run.
 
@@ -320,13 +322,15 @@ class DispatcherLink:
             if registered is not self._registered or registered.job is None:
                 return
             if answer.run in ("", request.run):
-                self.failed = answer.failed
+                failed = request.epoch, number, answer.failed
+                self._failed = failed if answer.failed else None
                 self.partition_facts.merge(answer.facts)
             elif not request.no_trainer:
                 job = types_pb2.Job()
                 job.CopyFrom(registered.job)
                 job.run = answer.run
                 self.partition_facts.clear()
+                self._failed = None
                 self._registered = replace(registered, job=job)
                 self.request_heartbeat()
 
@@ -374,13 +378,24 @@ class DispatcherLink:
         if self.contradiction:
             raise _contradiction_error(self.contradiction)
 
-    def check_others(self) -> None:
-        """Raise DatasetFnError if an error has ended the epoch of another consumer.
+    @property
+    def next_heartbeat(self) -> int:
+        """The number of the next heartbeat."""
+        with self._counted:
+            return self._begun + 1
+
+    def check_others(self, epoch: int, since: int) -> None:
+        """Raise OtherConsumerError if an error has ended the epoch of another consumer.
 
         Without it, this one would wait for facts that never come.
+
+        Args:
+            epoch: epoch of this consumer.
+            since: number of the first heartbeat that counts: the other one may have read again.
         """
-        if self.failed:
-            raise DatasetFnError(self.failed)
+        failed = self._failed
+        if failed is not None and failed[0] == epoch and failed[1] >= since:
+            raise OtherConsumerError(failed[2])
 
     def _update_workers(self, workers: Iterable[dispatcher_pb2.WorkerInfo], now: float) -> None:
         if now - self._dispatcher_since < _REJOIN_SECONDS:

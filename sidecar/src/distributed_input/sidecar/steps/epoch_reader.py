@@ -58,6 +58,7 @@ class EpochReader:
         self.partitions: dict[int, PartitionReader] = {}
         self.cancelled = threading.Event()
         self.reported_rows = 0
+        self._first_heartbeat = source.exchange.next_heartbeat
         self._adapted_at: float | None = None  # when the number of open splits was last set
         self._adapted_rows = 0  # received until then
         self._waited = self._waited_for_head = 0.0  # seconds since then
@@ -196,10 +197,10 @@ class EpochReader:
 
         Raises:
             UnavailableError: the deadline has passed.
-            DatasetFnError: an error has ended the epoch of another consumer.
+            OtherConsumerError: an error has ended the epoch of another consumer.
             Cancelled: `cancel` was called.
         """
-        self.source.exchange.check_others()
+        self.source.exchange.check_others(self.plan.epoch, self._first_heartbeat)
         self._trainer.flush(self.cancelled)
         if not self._trainer.trainer_waits:
             deadline.record_progress(time.monotonic())

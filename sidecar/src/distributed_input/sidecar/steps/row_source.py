@@ -30,8 +30,12 @@ class FactExchange(Protocol):
     def check_run(self) -> None:
         """Raise ReplayError if the consumers of this run contradict each other."""
 
-    def check_others(self) -> None:
-        """Raise DatasetFnError if an error has ended the epoch of another consumer."""
+    @property
+    def next_heartbeat(self) -> int:
+        """The number of the next heartbeat."""
+
+    def check_others(self, epoch: int, since: int) -> None:
+        """Raise OtherConsumerError if a heartbeat since then has its error in this epoch."""
 
 
 class WaitingTrainer(Protocol):

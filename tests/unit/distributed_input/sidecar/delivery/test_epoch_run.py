@@ -25,7 +25,7 @@ from distributed_input.sidecar.delivery import epoch_run
 from distributed_input.sidecar.delivery.epoch_run import EpochRequest, EpochRun
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
-from distributed_input.sidecar.errors import Cancelled
+from distributed_input.sidecar.errors import Cancelled, OtherConsumerError
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
@@ -229,7 +229,9 @@ class Run:
         """Add the event."""
         self.add("check")
 
-    def check_others(self) -> None:
+    next_heartbeat = 1
+
+    def check_others(self, epoch: int, since: int) -> None:
         """Do nothing: the others read on."""
 
     def request_heartbeat(self) -> None:
@@ -385,6 +387,7 @@ def test_a_replay_that_differs_is_reported_before_the_end_of_its_step(
     [
         (UnavailableError("no rows"), ["failure UnavailableError no rows"]),
         (DatasetFnError("row 7"), ["heartbeat", "failure DatasetFnError row 7"]),
+        (OtherConsumerError("trainer 1"), ["failure DatasetFnError trainer 1"]),
         (KeyError("p"), ["failure DistributedInputError the sidecar failed: KeyError: 'p'"]),
         (Cancelled(), []),
     ],
@@ -401,7 +404,7 @@ def test_an_error_ends_the_run_and_is_reported(
     assert run.deliver() == message
     assert run.events[-1] == "close"
     assert not run.run.done
-    assert run.run.failed == ("row 7" if isinstance(error, DatasetFnError) else "")
+    assert run.run.failed == ("row 7" if type(error) is DatasetFnError else "")
 
 
 def test_an_error_after_the_end_of_the_connection_is_not_reported(

@@ -158,7 +158,11 @@ class Given:
         outbox: Any = self.outbox
         slots: Any = None
         self.epochs = EpochSequence(slots, outbox, self.begun.append)
-        source: Any = SimpleNamespace(job=types_pb2.Job(epochs=epochs), facts=self.facts)
+        self.heartbeats: list[str] = []
+        exchange = SimpleNamespace(request_heartbeat=lambda: self.heartbeats.append("now"))
+        source: Any = SimpleNamespace(
+            job=types_pb2.Job(epochs=epochs), facts=self.facts, exchange=exchange
+        )
         share: Any = "the share"
         self.epochs.open(source, share)
 
@@ -275,6 +279,7 @@ def test_the_error_of_an_epoch_counts_once_the_trainer_reads_it(given: Given) ->
     seen.append(given.epochs.failed)  # the trainer still reads the epoch before
     given.start(epoch=1, generation=2)
     seen.append(given.epochs.failed)
+    assert given.heartbeats == ["now"], "the others learn it at once"
     given.start(epoch=1, generation=3)  # it reads again
     assert [*seen, given.epochs.failed] == ["", "", "row 7", ""]
 

@@ -20,7 +20,6 @@ import pytest
 
 from distributed_input.api.errors import (
     ConfigError,
-    DatasetFnError,
     DistributedInputError,
     FencedError,
     JobConflictError,
@@ -32,6 +31,7 @@ from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.runtime.credentials import Credentials
+from distributed_input.sidecar.errors import OtherConsumerError
 from distributed_input.sidecar.inputs import dispatcher_link
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink, _Registered
@@ -438,7 +438,7 @@ def test_facts_that_arrive_while_another_run_is_joined_are_dropped(
             cleared()
             request = dispatcher_pb2.ConsumerHeartbeatRequest(run="r")
             facts = answer(facts=[fact(1, rows_seen=3)], run="r")
-            merging.append(executor.submit(link._merge_facts, before, request, facts))
+            merging.append(executor.submit(link._merge_facts, before, request, facts, 1))
             with contextlib.suppress(TimeoutError):
                 merging[0].result(0.1)
 
@@ -477,12 +477,22 @@ def test_an_error_of_another_consumer_ends_waits_until_it_reads_again(given: Giv
     link, _, _ = given(answer(run="r"), answer(run="r", failed="trainer 1 has stopped"), answer())
     link.register(job(run="r"), b"", soon())
     link._send_heartbeat()
-    link.check_others()
+    link.check_others(0, 1)
     link._send_heartbeat()
-    with pytest.raises(DatasetFnError, match="trainer 1 has stopped"):
-        link.check_others()
+    with pytest.raises(OtherConsumerError, match="trainer 1 has stopped"):
+        link.check_others(0, 2)
+    link.check_others(0, link.next_heartbeat)  # of an epoch that has begun since
+    link.check_others(1, 2)
     link._send_heartbeat()
-    link.check_others()
+    link.check_others(0, 1)
+
+
+def test_an_error_of_another_consumer_does_not_reach_the_next_opening(given: Given) -> None:
+    link, _, _ = given(answer(run="r", failed="trainer 1 has stopped"))
+    link.register(job(run="r"), b"", soon())
+    link._send_heartbeat()
+    link.register(job(run="r"), b"", soon())
+    link.check_others(0, 0)
 
 
 def test_a_contradiction_ends_the_run_once_and_the_next_run_has_no_facts(given: Given) -> None:

@@ -141,7 +141,9 @@ class FakeExchange:
     def check_run(self) -> None:
         pass
 
-    def check_others(self) -> None:
+    next_heartbeat = 1
+
+    def check_others(self, epoch: int, since: int) -> None:
         pass
 
     def request_heartbeat(self) -> None:

@@ -102,7 +102,9 @@ class Exchange:
     def check_run(self) -> None:
         pass
 
-    def check_others(self) -> None:
+    next_heartbeat = 1
+
+    def check_others(self, epoch: int, since: int) -> None:
         pass
 
 
