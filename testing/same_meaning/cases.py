@@ -189,7 +189,7 @@ def _drawn_fields(
     if api != PLAIN or dice.random() < 0.7:
         fields["numSplits"] = partitions + one.pick(0, 0, 0, 1, 2)
     if (global_batch or "globalBatchSize" in fields) and dice.random() < 0.3:
-        fields["remainder"] = one.pick("drop", "pad")
+        fields["remainder"] = one.pick("Drop", "Pad")
     return fields
 
 

@@ -15,7 +15,7 @@ from testing.integration.cluster import Cluster, spec
 BATCH = 4
 
 
-@pytest.mark.parametrize("determinism", ["warn", "strict"])
+@pytest.mark.parametrize("determinism", ["Warn", "Strict"])
 def test_a_split_that_is_shorter_when_it_runs_again(
     own_cluster: Cluster, tmp_path: Path, determinism: str
 ) -> None:
@@ -31,7 +31,7 @@ def test_a_split_that_is_shorter_when_it_runs_again(
         worker.kill()
         shrunk.touch()
         own_cluster.add_workers(1)
-        if determinism == "strict":
+        if determinism == "Strict":
             with pytest.raises(ReplayError, match="it ended after 1 rows, but"):
                 found += readers.ids(batches)
         else:

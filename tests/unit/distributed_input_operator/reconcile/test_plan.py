@@ -320,6 +320,7 @@ def idle(since: float, desired: int = 0, **more: Any) -> Snapshot:
     found = snapshot(workers={"autoscaling": scaling})
     status = {
         "conditions": [ready()],
+        "selector": "component=worker",
         "workers": {"requested": desired},
         "autoscaling": {"idleSince": timestamps.to_text(since)},
     }
@@ -339,6 +340,15 @@ def later(found: Snapshot, measured: Measurement | None, seconds: float = 0.0) -
 )
 def test_a_new_leader_keeps_an_input_idle_until_a_trainer_reads(measured, workers):
     assert later(idle(NOW - 1000), measured).desired == workers
+
+
+def test_an_input_that_was_invalid_at_first_begins_with_its_minimum():
+    """Its status has conditions, but nothing of workers."""
+    found = idle(NOW, paused=True)
+    invalid = {"conditions": found.status.model_dump(by_alias=True)["conditions"]}
+    found = replace(found, status=Status.model_validate(invalid), scaled=None)
+    minimum = found.resource.spec.workers.autoscaling.min_replicas
+    assert plan(found, NOW).desired == minimum > 0
 
 
 @pytest.mark.parametrize(("measured", "workers"), [(None, 5), (NO_CONSUMER, 0), (ONE_CONSUMER, 5)])
