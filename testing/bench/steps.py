@@ -42,7 +42,7 @@ spec:
     type: EntryPoint
     entryPoint: {{function: "testing.bench.steps:dataset_fn", source: {{type: Path, path: {repo}}}}}
 """
-REMAINDERS = ("keep", "drop", "pad")
+REMAINDERS = ("Keep", "Drop", "Pad")
 _BATCHING = "  batching: {{globalBatchSize: 64, remainder: {remainder}}}\n"
 _READ_WARM_UP, _READ_STEPS = 200, 1500
 

@@ -60,7 +60,7 @@ def read_while_rotating(
     renewals: int,
     every: float,
     life: float,
-    transfer: str = "auto",
+    transfer: str = "Auto",
     host: str = "127.0.0.1",
     root: PlatformRoot | None = None,
 ) -> RotationResult:

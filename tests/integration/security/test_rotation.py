@@ -19,7 +19,7 @@ from testing.issuer import PlatformRoot
 from testing.processes.network import own_address
 
 
-@pytest.mark.parametrize(("transfer", "signed"), [("grpc", True), ("auto", True), ("auto", False)])
+@pytest.mark.parametrize(("transfer", "signed"), [("GRPC", True), ("Auto", True), ("Auto", False)])
 def test_a_renewal_loses_no_row_and_breaks_no_stream(transfer: str, *, signed: bool) -> None:
     """Certificates live for 15 s, so that a process that keeps the first one is refused.
 
