@@ -53,5 +53,5 @@ def test_an_input_without_encryption_trains_with_a_token(kubectl, node_cluster):
 
 def test_helm_test_passes_if_encryption_is_required(release, request):
     request.addfinalizer(release.install)  # restore the values for other tests
-    release.install(CHART, "--set=encryption.minimum=all")
+    release.install(CHART, "--set=encryption.minimum=All")
     assert re.search(r"Phase:\s+Succeeded", release.test())

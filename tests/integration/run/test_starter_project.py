@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.runner.commands import init
+from distributed_input import cli
 
 CLI = (sys.executable, "-m", "distributed_input.cli")
 
 
 def test_a_new_project_is_valid_and_trains(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
-    assert init.main([str(tmp_path / "photos")]) == 0
+    assert cli.main(["init", str(tmp_path / "photos")]) == 0
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -17,7 +17,7 @@ TOKEN = "a-token-that-is-on-no-wire"
 ROWS, BATCH, REPEAT = 64, 16, 20
 ROW_BYTES = ROWS * REPEAT * len(marked.MARK)
 SECRETS = {"token": TOKEN.encode(), "row": marked.MARK, "dataset": b"marked:dataset_fn"}
-GRPC, DIRECT = "grpc", "auto"
+GRPC, DIRECT = "GRPC", "Auto"
 # Rows of a worker with a loopback address use shared memory, which no packet carries.
 HOSTS = {GRPC: "127.0.0.1", DIRECT: own_address()}
 
