@@ -24,6 +24,7 @@ kind: DistributedInput
 metadata: {name: train}
 spec:
   workers: {replicas: 2}
+  encryption: None
   tfDataService: {staticSharding: true}
 """
 

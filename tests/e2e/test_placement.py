@@ -26,16 +26,10 @@ _NODES: dict[str, tuple[dict[str, str], str]] = {
         _TPU,
     ),
 }
-_CASES = {
-    "l4": {"type": "nvidia", "product": "NVIDIA-L4"},
-    "h100": {"type": "nvidia", "product": "NVIDIA-H100-80GB-HBM3", "count": 2},
-    "gke-t4": {"type": "gke-nvidia", "product": "nvidia-tesla-t4"},
-    "tpu": {
-        "type": "gke-tpu",
-        "product": "tpu-v5-lite-podslice",
-        "topology": "2x4",
-        "count": 8,
-    },
+_COUNTS = {"l4": 1, "h100": 2, "gke-t4": 1, "tpu": 8}
+_CASES: dict[str, dict[str, Any]] = {
+    kind: {"resourceName": _NODES[kind][1], "nodeSelector": _NODES[kind][0], "count": count}
+    for kind, count in _COUNTS.items()
 }
 
 
@@ -74,7 +68,7 @@ def test_workers_run_on_the_nodes_with_their_accelerator(kubectl, kind):
 
     eventually(lambda: node_names() == {f"fake-{kind}"})
     (pod,) = kubectl.list("pod", f"{INPUT_LABEL}={kind},{COMPONENT_LABEL}={WORKER}")
-    count = str(_CASES[kind].get("count", 1))
+    count = str(_COUNTS[kind])
     assert pod["spec"]["containers"][0]["resources"]["limits"][_NODES[kind][1]] == count
     kubectl("delete", "dinput", kind)
 
@@ -82,7 +76,8 @@ def test_workers_run_on_the_nodes_with_their_accelerator(kubectl, kind):
 @pytest.mark.usefixtures("nodes")
 def test_if_no_node_fits_the_condition_has_the_schedulers_message(kubectl, measured):
     started = time.monotonic()
-    kubectl.apply(_input("nowhere", accelerator={"type": "nvidia", "product": "NVIDIA-B300"}))
+    nowhere = {"resourceName": _GPU, "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-B300"}}
+    kubectl.apply(_input("nowhere", accelerator=nowhere))
     kubectl.wait("dinput/nowhere", "Unschedulable", 30)
     measured(f"a worker that fits no node: condition after {time.monotonic() - started:.1f} s")
     conditions = kubectl.get("dinput", "nowhere")["status"]["conditions"]
