@@ -29,7 +29,7 @@ class Section(BaseModel):
     def _remove_null_fields(cls, data: Any, info: ValidationInfo) -> Any:
         """Remove fields that are null, so that they get their defaults, as in Kubernetes.
 
-        Of a stored object, remove unknown fields, too, unless the section may have any.
+        Unknown fields of a stored object are removed, too, unless the section may have any.
         """
         if not isinstance(data, Mapping):
             return data

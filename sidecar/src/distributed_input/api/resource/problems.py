@@ -190,7 +190,7 @@ def _schema_at(path: FieldPath, model: type[BaseModel]) -> Schema:
 
 
 def _all_paths(model: type[BaseModel], path: FieldPath = ()) -> Iterator[FieldPath]:
-    """Yield the path of every field of the resource. Of a list, the first element."""
+    """Yield the path of every field of the resource, and of the first element of each list."""
     schema = _schema_at(path, model)
     if "items" in schema:
         yield from _all_paths(model, (*path, 0))

@@ -49,7 +49,7 @@ def explain(selection: Selection, output: str, seconds: float) -> int:
         after = [one.client.status(selection.timeout) for one in found]
     for one, earlier, later in zip(found, before, after, strict=True):
         diagnoses = diagnose(earlier, later)
-        # Of all jobs, each warning once.
+        # Each warning once, although several jobs may have it.
         warnings = list(dict.fromkeys(text for texts in later.warnings.values() for text in texts))
         if output == "json":
             notes = {"problems": one.problems, "warnings": warnings}

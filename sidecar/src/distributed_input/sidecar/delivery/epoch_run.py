@@ -230,10 +230,7 @@ class EpochRun:
             self._is_cut_anew = False
 
     def _position_due(self) -> bool:
-        """Return whether to send a position with the step, and count it as sent.
-
-        A recent position is enough.
-        """
+        """Return whether no recent position was sent, and count one as sent with this step."""
         now = time.monotonic()
         if now - self._position_at < _POSITION_SECONDS:
             return False

@@ -17,8 +17,6 @@ def failure_message(error: DistributedInputError, generation: int = 0) -> traine
         generation: generation of units that failed, or 0 for the whole connection.
     """
     text = as_utf8(str(error)[:_CHARACTERS])
-    if isinstance(error, OtherConsumerError):
-        error = DatasetFnError(str(error))
-    kind = type(error).__name__
-    failure = trainer_pb2.Failure(kind=kind, message=text, generation=generation)
+    kind = DatasetFnError if isinstance(error, OtherConsumerError) else type(error)
+    failure = trainer_pb2.Failure(kind=kind.__name__, message=text, generation=generation)
     return trainer_pb2.FromSidecar(failure=failure)

@@ -110,9 +110,8 @@ def open_at(reader: EpochReader, share: Share, position: Position) -> ResumeBase
     """Open the share's partitions at the rows that a position has reached.
 
     Returns:
-        The base from which this pass counts. It is the position's step if the position covers all
-        partitions; the other consumers confirm their rows through the facts. If the position
-        covers only one consumer's partitions, it is the base of the position.
+        The base from which this pass counts: the position's step. The other consumers confirm
+        their rows through the facts.
 
     Raises:
         PositionError: the position belongs to another job.
