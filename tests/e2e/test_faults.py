@@ -175,7 +175,9 @@ def test_the_operator_is_killed_while_it_updates_the_image_of_the_workers(
             _OPERATOR_RETURN_SECONDS,
         )
         _kill_operators(release, node)
-        _wait_for_replacements(training.workers, previous, 2)
+        # Killed twice, so that the back-off of their restarts counts here, too.
+        seconds = _OPERATOR_RETURN_SECONDS + _FULL_SPEED_SECONDS
+        _wait_for_replacements(training.workers, previous, 2, seconds)
         release.kubectl("rollout", "status", OPERATOR, "--timeout=90s")
     assert {pod["spec"]["containers"][0]["image"] for pod in training.workers()} == {image}
 
@@ -245,7 +247,10 @@ def _kill_operators(release: Release, node: Node) -> None:
 
 
 def _wait_for_replacements(
-    look: Callable[[], list[dict[str, Any]]], previous: set[str], count: int
+    look: Callable[[], list[dict[str, Any]]],
+    previous: set[str],
+    count: int,
+    seconds: float = _FULL_SPEED_SECONDS,
 ) -> None:
     """Wait until exactly `count` pods are ready and none is in `previous`."""
 
@@ -253,4 +258,4 @@ def _wait_for_replacements(
         pods = look()
         return len(pods) == count and all(ready(one) and _name(one) not in previous for one in pods)
 
-    eventually(are_ready, _FULL_SPEED_SECONDS)
+    eventually(are_ready, seconds)

@@ -185,7 +185,9 @@ def test_wrong_names_of_inputs(cluster: Cluster, sidecar: Sidecar) -> None:
 
 def test_datasets_from_both_sides_or_from_neither(cluster: Cluster, sidecar: Sidecar) -> None:
     with readers.connect(sidecar, "good") as data:
-        with raises_soon(errors.ConfigError, r"names its dataset \(rows:numbered\) .*entryPoint"):
+        with raises_soon(
+            errors.ConfigError, r"names its dataset \(rows:numbered\) .*omit the argument, or"
+        ):
             data.dataset(tf.data.Dataset.range(3))
     with readers.connect(sidecar, "traced") as data:
         with raises_soon(errors.ConfigError, r"names no dataset.*entryPoint, or pass dataset_fn"):
