@@ -70,9 +70,11 @@ class Evidence:
     def says_whole(self) -> bool:
         """Whether a warning says that elements are not taken as batches, which is the safe way.
 
-        Only of `concatenate`, which may join batches with something else, and of `unique`.
+        Only of `concatenate`, which may join batches with something else, of `unique`, and of
+        `snapshot`, whose `reader_func` may return anything.
         """
-        said = (f"{op}Dataset follows the batch" for op in ("Concatenate", "Unique"))
+        ops = ("ConcatenateDataset", "UniqueDataset", "SnapshotDatasetV2")
+        said = (f"{op} follows the batch" for op in ops)
         return any(text in one for text in said for one in self.job.warnings)
 
     @property
@@ -104,9 +106,21 @@ class Evidence:
     def found(self, epochs: Iterable[Epoch]) -> list[list[str]]:
         """Return the rows of each trainer, in order. Raises ValueError: see `expected`."""
         return [
-            self._plain([row for step in epoch.steps for row in self._rows(step)])
+            self._plain([row for step in self._steps_of(epoch) for row in self._rows(step)])
             for epoch in epochs
         ]
+
+    def _steps_of(self, epoch: Epoch) -> list[Step]:
+        """Return the steps without what replicas get that have no element in the last one.
+
+        They get zeros and empty tensors, as in TensorFlow.
+        """
+        if self.by_rows or not epoch.steps or epoch.stopped:
+            return list(epoch.steps)
+        *steps, last = epoch.steps
+        while len(last) > 1 and values.is_empty(last[-1]):
+            last = last[:-1]
+        return [*steps, last]
 
     def _rows(self, step: Step) -> list[str]:
         if self.by_rows:

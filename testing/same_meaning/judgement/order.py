@@ -48,12 +48,20 @@ def _same_order(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]
             mine = set(rows)
             parts = [[row for row in found if row in mine] for found in trainers]
             parts = [part for part in parts if part]
+            if evidence.job.remainder == types_pb2.PAD:  # padding may look like a row
+                parts = [_without_padding(part, len(rows)) for part in parts]
             right = all(part == rows[: len(part)] for part in parts) and len(parts) <= 1
         else:
             right = drops or any(_is_subsequence(rows, found) for found in trainers)
         if not right:
             return [Difference("order", f"split {number}: {rows[:12]}; found {trainers[0][:12]}")]
     return []
+
+
+def _without_padding(rows: list[str], count: int) -> list[str]:
+    while len(rows) > count and values.is_padding(rows[-1]):
+        rows = rows[:-1]
+    return rows
 
 
 def _is_subsequence(rows: Sequence[str], found: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from testing.same_meaning.judgement.evidence import Difference
 from testing.same_meaning.pipelines import grammar
 from testing.same_meaning.reference import Run
 
-_BATCHES = ("batch", "padded_batch", "ragged_batch", "group_by_window", "bucket", "window")
+_BATCHES = (*"batch padded_batch ragged_batch rebatch group_by_window bucket window".split(),)
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,10 @@ def _unknown_rank(case: Case, runs: Sequence[Run]) -> bool:
 
 def _is_endless(case: Case, runs: Sequence[Run]) -> bool:
     unread = case.fields.get("numSplits", 0) > case.fields.get("partitions", case.trainers)
-    # An error may come before the row that shows it.
+    # An error may come before the row that shows it. Only running it shows that there is no row.
     repeats = "endless" in grammar.names_of(case.pipeline)
-    return unread and any(run.endless or (repeats and run.error) for run in runs)
+    hidden = any(run.error or not run.elements for run in runs)
+    return unread and (any(run.endless for run in runs) or (repeats and hidden))
 
 
 def _first_is_empty(case: Case, runs: Sequence[Run]) -> bool:

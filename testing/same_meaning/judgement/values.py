@@ -145,6 +145,17 @@ def untyped(text: str) -> str:
     return re.sub(r"(?<![0-9.])(-?[0-9]+)\.0(?![0-9])", r"\1", text)
 
 
+def is_empty(element: Element) -> bool:
+    """Return whether an element has no rows, and scalars that are zeros or empty strings."""
+    return all(leaf.count == 0 if leaf.count is not None else not leaf.rows for leaf in element)
+
+
+def is_padding(row: str) -> bool:
+    """Return whether a row has only zeros, empty strings and empty lists."""
+    bare = re.sub(r"'[a-z]+[0-9]*'|b''|False|nan", "", row)
+    return not re.search(r"[1-9]|True|b'", bare)
+
+
 def atoms(elements: Iterable[Element]) -> list[str]:
     """Return all single values, without the structure."""
     found: list[str] = []

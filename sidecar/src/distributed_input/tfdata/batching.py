@@ -28,8 +28,12 @@ def batch_rows(
       rows: the number of rows in an element.
     """
     if batched:
-        first = component_specs(dataset)[0]
-        return dataset if (first.shape[0] or 0) >= rows else _rebatch(dataset, rows)
+        specs = component_specs(dataset)
+        if (specs[0].shape[0] or 0) >= rows:
+            return dataset
+        # TensorFlow keeps batches of scalars as variants if they were made of ragged rows.
+        dense = all(isinstance(spec, tf.TensorSpec) for spec in specs)
+        return _rebatch(dataset, rows) if dense else dataset.rebatch(rows)
     return dataset.batch(rows) if spec.is_static else dataset.ragged_batch(rows)
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
-from distributed_input.tfdata.analysis import batches, file_splits
+from distributed_input.tfdata.analysis import batches, file_splits, padding
 from distributed_input.tfdata.analysis.graph_analysis import analyze
 from distributed_input.tfdata.analysis.scopes import PASSES, kind, main_scope
 from distributed_input.tfdata.graph import node_defs, serialization
@@ -191,7 +191,7 @@ def _deal(graph_def: GraphDef, num_splits: int, split: int) -> None:
     main = main_scope(graph_def)
     above, whole = node_defs.retval(graph_def), main.output
     for node in main.chain():
-        if kind(node.op) in ("Batch", "ParallelBatch"):
+        if kind(node.op) in ("Batch", "ParallelBatch") and padding.ROW not in node.attr:
             known = batches.batch_size(main, node), batches.drops_remainder(main, node)
             if known[0] is not None and known[1] is False:
                 above, whole = node, main.input(node)

@@ -69,6 +69,19 @@ def test_rebatching_keeps_the_rows(size: int) -> None:
     assert sizes == [3, 3, 1] or size > 3  # the batch's own size is not known to the dataset
 
 
+@pytest.mark.parametrize(
+    "make", [lambda ragged: ragged, lambda ragged: ragged.rebatch(2), lambda ragged: ragged.skip(0)]
+)
+def test_batches_of_scalars_that_are_ragged_rows_are_rebatched(
+    make: Callable[[Data], Data],
+) -> None:
+    ragged = Data.from_tensor_slices(tf.ragged.constant([[0], [], [1, 2, 3, 4], [5, 6]]))
+    scalar = from_tf(tf.TensorSpec([], tf.int32))
+    together = batch_rows(make(ragged), scalar, True, 3)
+    rows = Data.from_tensor_slices(tf.range(7))
+    assert run_of(together, scalar, True) == run_of(rows, scalar, False)
+
+
 def test_large_batches_are_not_rebatched() -> None:
     dataset = ROWS.batch(4, drop_remainder=True)
     spec = from_tf(ROWS.element_spec)

@@ -195,6 +195,13 @@ def test_a_padded_batch_is_sent_as_rows_and_padded_in_each_step() -> None:
     assert (job.batched, ElementSpec.from_json(job.row_spec).leaves[0].padding) == (True, 0)
 
 
+def test_batches_that_are_padded_together_stay_rows() -> None:
+    pairs = Data.range(14).batch(2)
+    job, made, _ = export(pairs.padded_batch(2).prefetch(1), partitions=2, num_splits=4)
+    assert (job.shard_policy, job.num_splits, job.batched) == ("DATA", 4, False)
+    assert sorted(rows(job, made)) == elements(pairs)
+
+
 def test_a_batch_in_a_function_makes_rows_and_a_warning() -> None:
     def windows(ctx: Any, asks: bool = False) -> Data:
         mine = Data.range(104).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)

@@ -15,12 +15,14 @@ _SAME = (
     | MAPS
     | FILTERS
     | set(BATCHES)
-    | set("Cache Shuffle Skip Shard Unbatch IgnoreErrors ParseExample Window SlidingWindow Scan"
-          " DenseToSparseBatch GroupByWindow Unique".split())
+    | set("Cache Snapshot Shuffle Skip Shard Unbatch IgnoreErrors ParseExample Window SlidingWindow"
+          " Scan DenseToSparseBatch GroupByWindow Unique".split())
 )  # fmt: skip
-_SOURCES = READERS | {"Range", "Tensor", "TensorSlice", "SparseTensorSlice"}
+_SOURCES = READERS | {"Tensor", "TensorSlice", "SparseTensorSlice"}
 _FLATTENS = frozenset("FlatMap Interleave ParallelInterleave LegacyParallelInterleave".split())
 _COUNT = {"Repeat": 1, "ShuffleAndRepeat": 4}
+_NEVER = 2**62
+"""`enumerate` zips with a range whose end is the largest integer: it never ends by itself."""
 
 
 def is_endless(graph_def: GraphDef) -> bool | None:
@@ -46,6 +48,9 @@ class _Endless:
             return False
         if one == "Random":
             return True
+        if one == "Range":
+            stop = node_defs.input_value(scope.nodes, node, 1)
+            return stop is not None and bool(stop >= _NEVER)
         if one == "AssertCardinality":
             count = node_defs.input_value(scope.nodes, node, 1)
             if count is not None and count != tf.data.UNKNOWN_CARDINALITY:

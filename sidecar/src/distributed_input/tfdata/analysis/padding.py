@@ -15,6 +15,9 @@ from distributed_input.tfdata.analysis.scopes import PASSES, Scope, kind, main_s
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
+ROW = "_distributed_input_row"
+"""Attribute of an op whose elements are the rows of padded batches, also if it makes batches."""
+
 _KEEPS = PASSES | set(
     "Shuffle Repeat ShuffleAndRepeat Cache Skip Take Shard Filter ParallelFilter TakeWhile".split()
 )
@@ -76,6 +79,7 @@ def remove(graph_def: GraphDef) -> bool:
             if not is_to_longest(main, node):
                 return False
             above.input[0] = node.input[0]
+            source.attr[ROW].b = True
             for one in passed:
                 one.attr["output_shapes"].CopyFrom(source.attr["output_shapes"])
             return True

@@ -12,7 +12,8 @@ from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 _KIND = re.compile(r"^(?:Experimental)?(.*?)(?:Dataset)?(?:V\d+)?$")
 
 PASSES = frozenset(
-    "Prefetch Options MaxIntraOpParallelism PrivateThreadPool Model Optimize Finalize".split()
+    "Prefetch Options MaxIntraOpParallelism PrivateThreadPool Model Optimize Finalize"
+    " Rewrite".split()  # enumerate in a function has a RewriteDataset
 )
 """Ops that return their input's elements, in its order."""
 

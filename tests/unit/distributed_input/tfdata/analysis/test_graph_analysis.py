@@ -118,6 +118,16 @@ def chosen(*datasets: Data, **options: Any) -> Data:
     return Data.choose_from_datasets(datasets, Data.range(2).repeat(), **options)
 
 
+def test_what_counts_elements_is_as_endless_as_they_are(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    assert facts(ROWS.repeat().enumerate()).infinite
+    assert facts(ROWS.repeat().snapshot(folder)).infinite  # numbers its elements, too
+    assert facts(ROWS.flat_map(lambda _: ROWS.repeat().enumerate())).infinite
+    assert facts(ROWS.enumerate()).infinite is False
+    assert facts(ROWS.snapshot(folder)).infinite is False
+    assert facts(Data.zip((Data.range(5), ROWS.repeat()))).infinite is False
+
+
 def test_an_endless_dataset_that_a_function_captures_is_not_a_window() -> None:
     endless = ROWS.repeat()
     assert facts(ROWS.flat_map(lambda _: endless)).infinite
