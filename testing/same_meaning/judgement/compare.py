@@ -113,7 +113,8 @@ def _end(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]:
     if evidence.error:
         hidden = errors or _meets_others(evidence)
         return [] if hidden else [Difference("no error", f"TensorFlow: {evidence.error}")]
-    if errors and (_shapes_differ(evidence, errors[0]) or _of_tensorflow(evidence, errors[0])):
+    known = (_shapes_differ, _counts_differ, _of_tensorflow)
+    if errors and any(holds(evidence, errors[0]) for holds in known):
         return []
     failed = errors and functions.FAILURE in str(errors[0])
     if failed and evidence.again is not None and "fail" in evidence.names:
@@ -130,11 +131,11 @@ def _end(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]:
 def _meets_others(evidence: Evidence) -> bool:
     """Return whether an error of rows of different shapes may not occur in dealt batches.
 
-    Each partition batches rows of its own. TensorFlow fails in incomplete batches that it drops.
+    Each split batches rows of its own. TensorFlow fails in incomplete batches that it drops.
     """
     if "Cannot batch tensors with different shapes" not in evidence.error:
         return False
-    return evidence.job.shard_policy == "DATA" and evidence.job.partitions > 1
+    return evidence.job.shard_policy == "DATA" and evidence.job.num_splits > 1
 
 
 def _of_tensorflow(evidence: Evidence, error: Exception) -> bool:
@@ -148,6 +149,14 @@ def _of_tensorflow(evidence: Evidence, error: Exception) -> bool:
     dealt = evidence.job.shard_policy == "DATA"
     ragged = "Invalid ragged splits" in str(error)
     return ragged or (dealt and "Cannot batch tensors with different shapes" in str(error))
+
+
+def _counts_differ(evidence: Evidence, error: Exception) -> bool:
+    """Return whether replicas cannot share elements, whose components differ in their rows."""
+    if "components of one element have different numbers of rows" not in str(error):
+        return False
+    elements = (e for runs in (evidence.runs, *evidence.others()) for r in runs for e in r.elements)
+    return any(len({leaf.count for leaf in element}) > 1 for element in elements)
 
 
 def _shapes_differ(evidence: Evidence, error: Exception) -> bool:
