@@ -17,6 +17,7 @@ from distributed_input.client.input import Input
 from testing.integration.devices import CPUS
 from testing.same_meaning.cases import ENTRY, ENTRY_POINT, PLAIN, Case, build
 from testing.same_meaning.judgement.values import Element, element_of, structure_of
+from testing.same_meaning.reference import untuned
 from testing.same_meaning.servers import Servers, connect
 
 _START_SECONDS = 120.0
@@ -104,7 +105,7 @@ class Trainer:
         if strategy is not None:
             self._read = connected.distribute(strategy, dataset)
         elif case.read == "dataset":
-            self._read = connected.dataset(dataset)
+            self._read = untuned(connected.dataset(dataset))
         else:
             connected._open(dataset, 1, None)  # `numpy` takes no dataset
         self.element_spec = getattr(self._read, "element_spec", None)

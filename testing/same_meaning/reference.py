@@ -43,8 +43,21 @@ class Run:
     structure: str = ""
 
 
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return a dataset whose iterators can be deleted at any time.
+
+    Any thread may be the one in which Python deletes an iterator, and TensorFlow 2.21 may wait for
+    a minute there for the thread that tunes it.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 def run(dataset: Any, may_be_endless: bool) -> Run:
     """Read a dataset, or a Python source."""
+    if isinstance(dataset, tf.data.Dataset):
+        dataset = untuned(dataset)
     elements: list[Element] = []
     spec = getattr(dataset, "element_spec", None)
     structure = "" if spec is None else structure_of(spec)

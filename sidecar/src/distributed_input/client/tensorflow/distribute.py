@@ -65,6 +65,10 @@ def distributed(
     options: tf.distribute.InputOptions | None,
 ) -> Any:
     """Return the strategy's own dataset of `dataset`, whose elements are units."""
+    # There is nothing to tune, and TensorFlow 2.21 may wait for a minute for the thread that does.
+    untuned = tf.data.Options()
+    untuned.autotune.enabled = False
+    dataset = dataset.with_options(untuned)
     native = strategy.distribute_datasets_from_function(lambda _: dataset, options)
     if isinstance(native, tf.data.Dataset):  # the default strategy
         reader.count_steps(None, prefetches=True)

@@ -56,7 +56,7 @@ class Reader:
     can_move = False
     opened = SimpleNamespace(unit_rows=8, job=SimpleNamespace(infinite=False, remainder=DROP))
 
-    def count_steps(self, counter: Any) -> None:
+    def count_steps(self, *args: Any, **options: Any) -> None:
         """Do nothing."""
 
     def begin(self) -> None:
@@ -73,6 +73,13 @@ def kept() -> tuple[int, int, int]:
     gc.collect()
     functions = context.context().list_function_names()
     return len(functions), script_ops._py_funcs.size(), len(gc.get_objects())
+
+
+def test_nothing_waits_for_the_tuning_of_a_dataset_that_is_deleted() -> None:
+    reader: Any = Reader()
+    units = dataset.as_dataset(reader, ElementSpec(0, (Leaf("", "dense", "int64", ()),)), False)
+    distributed = distribute.distributed(tf.distribute.get_strategy(), units, reader, None)
+    assert distributed.options().autotune.enabled is False
 
 
 @pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]])
