@@ -23,11 +23,10 @@ from grpc._cython import cygrpc
 
 from distributed_input.api import flags
 from distributed_input.sidecar import main as sidecar
-from distributed_input.sidecar.streams import split_stream
 
 FOLDER_ENV = "SOAK_FOLDER"
-_MODES = {0: "traced", 3: "control"}
-"""By consumer: tracemalloc needs memory and time itself; the control keeps calls it cancelled."""
+_TRACED = 0
+"""The consumer that runs tracemalloc, which needs memory and time itself."""
 _SECONDS = 60.0
 _BASE = 5  # samples before the one that later ones are compared with
 _FRAMES = 3
@@ -37,11 +36,9 @@ _TOP = 10
 def main(argv: Sequence[str]) -> int:
     """Run the sidecar and the probe. Return the exit status."""
     consumer = int(argv[argv.index(flags.CONSUMER_INDEX) + 1])
-    mode = _MODES.get(consumer, "sampled")
-    if mode == "traced":
+    mode = "traced" if consumer == _TRACED else "sampled"
+    if consumer == _TRACED:
         tracemalloc.start(_FRAMES)
-    if mode == "control":
-        setattr(split_stream, "end_stream", lambda call: call.cancel())  # noqa: B010
     file = Path(os.environ[FOLDER_ENV]) / f"sidecar-{consumer} ({mode})-{os.getpid()}.jsonl"
     threading.Thread(target=_write_samples, args=(file,), name="probe", daemon=True).start()
     return sidecar.main(argv)

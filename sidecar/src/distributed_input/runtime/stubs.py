@@ -136,18 +136,3 @@ def _abort_on_error_stream(name: str, behaviour: Callable[..., Any]) -> Callable
             statuses.abort(context, error, name)
 
     return call
-
-
-def end_stream(call: Any) -> None:
-    """Cancel a call that streams answers, unless it has ended, and free what gRPC keeps of it.
-
-    Only the thread that reads the answers may call it. On a channel with
-    SingleThreadedUnaryStream, gRPC frees a call when its last event has been read. If the call was
-    cancelled, an iteration stops before that event, and no public method reads it: some 20 KiB of
-    the call would stay, and its channel after `close`.
-    """
-    call.cancel()
-    read_event = getattr(call, "_consume_next_event", None)
-    state = getattr(call, "_state", None)
-    while read_event is not None and getattr(state, "due", None):
-        read_event()

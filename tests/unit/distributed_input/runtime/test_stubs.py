@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from types import SimpleNamespace
-from typing import Any
 
 import grpc
 import pytest
@@ -70,11 +68,3 @@ def test_a_cancelled_stream_ends_the_method():
         with pytest.raises(grpc.RpcError):
             list(stream)
         gc.collect()
-
-
-@pytest.mark.parametrize("attributes", [{}, {"_consume_next_event": pytest.fail}])
-def test_a_stream_of_another_grpc_version_is_only_cancelled(attributes: dict[str, Any]) -> None:
-    cancelled: list[bool] = []
-    call = SimpleNamespace(cancel=lambda: cancelled.append(True), **attributes)
-    stubs.end_stream(call)
-    assert cancelled == [True]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2
@@ -18,7 +17,6 @@ from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from distributed_input.sidecar.streams.partition_reader import (
     PartitionPosition,
     PartitionReader,
-    PartitionStart,
 )
 from distributed_input.sidecar.streams.read_ahead import ReadingTime
 from distributed_input.sidecar.streams.stream_context import StreamContext
@@ -78,7 +76,7 @@ class EpochReader:
             source.most_head_bytes,
         )
 
-    def open(self, partition: int, start: PartitionStart) -> None:
+    def open(self, partition: int, start: PartitionPosition) -> None:
         """Read a partition from `start` on, instead of where it was opened before."""
         with self._lock:
             if partition in self.partitions:
@@ -128,7 +126,7 @@ class EpochReader:
         with self._lock:
             while not reader.locate():
                 what = f"split border before row {reader.rows} of partition {partition}"
-                self._wait(what, [reader], deadline)
+                self._wait(what, reader, deadline)
             return reader.total
 
     def take(self, partition: int, rows: int) -> list[RowBlock]:
@@ -141,11 +139,9 @@ class EpochReader:
                 if taken or reader.ended:
                     return taken
                 deadline = deadline or ProgressDeadline(self.source.timeout_seconds)
-                self._wait(f"rows of partition {partition}", [reader], deadline)
+                self._wait(f"rows of partition {partition}", reader, deadline)
 
-    def _wait(
-        self, what: str, readers: Sequence[PartitionReader], deadline: ProgressDeadline
-    ) -> None:
+    def _wait(self, what: str, reader: PartitionReader, deadline: ProgressDeadline) -> None:
         """Wait until a stream has received something, or send the units that are kept back.
 
         The lock is held. A replay that advances is progress: replaying a long split may take longer
@@ -155,24 +151,23 @@ class EpochReader:
             UnavailableError: the deadline has passed.
             Cancelled: `cancel` was called.
         """
-        replayed = sum(reader.replayed for reader in readers)
+        replayed = reader.replayed
         what += f" (workers have replayed {replayed} rows before them)" if replayed else ""
-        deadline.record_progress(max(reader.advanced_at for reader in readers))
+        deadline.record_progress(reader.advanced_at)
         if deadline.has_passed:
-            problem = next((r.problem for r in readers if r.problem), "")
-            problem = problem or "the worker is up but its dataset produces nothing"
+            problem = reader.problem or "the worker is up but its dataset produces nothing"
             raise UnavailableError(
                 f"no {what} arrived for {deadline.seconds:.0f} s (spec.sidecar.timeoutSeconds; "
-                f"{readers[0].head}): {problem}. {_REMEDY}"
+                f"{reader.head}): {problem}. {_REMEDY}"
             )
         waited = deadline.report_due()
         if self._trainer.has_unsent or waited is not None:
-            heads = [f"{reader.head}: {reader.problem or 'silent'}" for reader in readers]
+            source = f"{reader.head}: {reader.problem or 'silent'}"
             self._lock.release()  # sending may block for as long as the trainer does not read
             try:
                 self._trainer.flush(self.cancelled)
                 if waited is not None:
-                    self._report(what, waited, heads)
+                    self._report(what, waited, source)
             finally:
                 self._lock.acquire()
             return  # rows may have come meanwhile
@@ -181,7 +176,7 @@ class EpochReader:
         began = time.monotonic()
         self._arrived.wait(1.0)
         waiting.pop("rows", None)
-        if any(reader.is_full for reader in readers):
+        if reader.is_full:
             self._waited_for_head += time.monotonic() - began
         else:
             self._waited += time.monotonic() - began
@@ -222,9 +217,9 @@ class EpochReader:
         if self.cancelled.is_set():
             raise Cancelled
 
-    def _report(self, what: str, waited: float, heads: Sequence[str] = ()) -> None:
+    def _report(self, what: str, waited: float, source: str = "") -> None:
         """Log a long wait, and report it to the trainer."""
-        _log.warning("still waiting", what=what, seconds=round(waited), sources=list(heads))
+        _log.warning("still waiting", what=what, seconds=round(waited), source=source)
         self._trainer.report_wait(what, self.cancelled)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.assignment import splits as assignment
@@ -10,9 +10,8 @@ from distributed_input.assignment.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
-from distributed_input.sidecar.steps.resume import ResumeBase
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
-from distributed_input.sidecar.streams.partition_reader import PartitionStart
+from distributed_input.sidecar.streams.partition_reader import PartitionPosition
 from distributed_input.sidecar.streams.row_slices import BlockSlices
 
 
@@ -22,21 +21,23 @@ class EpochSteps:
     Args:
         reader: reader of the epoch, whose partitions are open.
         share: the consumer's share of the job.
-        base: step and rows from which this pass counts.
-        done: steps taken since the base.
+        base_step: step of the epoch from which this pass counts.
+        base_rows: rows of each partition consumed at that step.
 
     Attributes:
         barrier: the other consumers' progress.
         done: steps taken since the base.
     """
 
-    def __init__(self, reader: EpochReader, share: Share, base: ResumeBase, done: int) -> None:
-        self.barrier = StepBarrier(reader, share, base.rows)
-        self.done = done
+    def __init__(
+        self, reader: EpochReader, share: Share, base_step: int, base_rows: Sequence[int]
+    ) -> None:
+        self.barrier = StepBarrier(reader, share, base_rows)
+        self.done = 0
         self._reader = reader
         self._job = reader.source.job
         self._share = share
-        self._base = base
+        self._base_step, self._base_rows = base_step, base_rows
 
     @classmethod
     def open(
@@ -50,10 +51,9 @@ class EpochSteps:
         """
         if position is None:
             for p in share.partitions:
-                reader.open(p, PartitionStart())
-            return cls(reader, share, ResumeBase(0, [0] * reader.source.job.partitions), 0)
-        base = resume.open_at(reader, share, position)
-        return cls(reader, share, base, position.step - base.step)
+                reader.open(p, PartitionPosition())
+            return cls(reader, share, 0, [0] * reader.source.job.partitions)
+        return cls(reader, share, position.step, resume.open_at(reader, share, position))
 
     def batch(self, rows: int) -> Iterator[RowBlock]:
         """Yield the next `rows` rows in the job's order, or fewer at the end of the epoch.
@@ -109,11 +109,11 @@ class EpochSteps:
         return trainer_pb2.Position(
             job=job.name,
             epoch=self._reader.plan.epoch,
-            step=self._base.step + self.done,
+            step=self._base_step + self.done,
             consumers=share.consumers,
             consumer=share.consumer,
-            base_step=self._base.step,
-            base_rows=self._base.rows if any(self._base.rows) else None,
+            base_step=self._base_step,
+            base_rows=self._base_rows if any(self._base_rows) else None,
             anchors=[anchors.get(p, trainer_pb2.Anchor()) for p in range(job.partitions)],
             prefixes=prefixes,
             partitions=job.partitions,

@@ -10,7 +10,6 @@ checked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
@@ -20,23 +19,10 @@ from distributed_input.assignment.share import Share, share_of
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
-from distributed_input.sidecar.streams.partition_reader import PartitionStart
+from distributed_input.sidecar.streams.partition_reader import PartitionPosition
 
 Position = trainer_pb2.Position
 _MAX_UNITS = 1 << 16  # in a step of rows; the time to resume grows with the units of a begun step
-
-
-@dataclass(frozen=True)
-class ResumeBase:
-    """The step and rows from which a pass over an epoch counts.
-
-    Attributes:
-        step: number of steps of the epoch.
-        rows: rows of each partition consumed at that step.
-    """
-
-    step: int
-    rows: Sequence[int]
 
 
 def check_position(position: Position, job: types_pb2.Job, share: Share) -> None:
@@ -64,11 +50,11 @@ def check_position(position: Position, job: types_pb2.Job, share: Share) -> None
 def _check_begun_step(position: Position, share: Share) -> None:
     """Raise PositionError if the units of a step already begun differ from this consumer's."""
     if not has_same_cut(position, share):
-        saved = f"{position.units_per_step} " if position.units_per_step else ""
         raise PositionError(
             "the checkpoint was saved within a batch, after the parts of some replicas. Trainers "
-            f"then: {position.consumers} with {saved}replicas, now: {share.consumers} with "
-            f"{share.units}. Run as many as then, or restore a checkpoint saved after a batch"
+            f"then: {position.consumers} with {position.units_per_step} replicas, now: "
+            f"{share.consumers} with {share.units}. Run as many as then, or restore a checkpoint "
+            "saved after a batch"
         )
 
 
@@ -102,16 +88,15 @@ def has_same_cut(position: Position, share: Share) -> bool:
     """
     if position.consumers != share.consumers or not position.extra_units or share.whole:
         return position.consumers == share.consumers
-    is_same = position.units_per_step in (0, share.units)
-    return is_same and position.extra_units < share.units
+    return position.units_per_step == share.units and position.extra_units < share.units
 
 
-def open_at(reader: EpochReader, share: Share, position: Position) -> ResumeBase:
+def open_at(reader: EpochReader, share: Share, position: Position) -> list[int]:
     """Open the share's partitions at the rows that a position has reached.
 
     Returns:
-        The base from which this pass counts: the position's step. The other consumers confirm
-        their rows through the facts.
+        The rows of each partition consumed at the position's step, from which this pass counts. The
+        other consumers confirm their rows through the facts.
 
     Raises:
         PositionError: the position belongs to another job.
@@ -132,7 +117,7 @@ def open_at(reader: EpochReader, share: Share, position: Position) -> ResumeBase
         if not shorter:
             break
         totals |= shorter
-    return ResumeBase(position.step, [rows[p] for p in range(job.partitions)])
+    return [rows[p] for p in range(job.partitions)]
 
 
 def _groups(position: Position, job: types_pb2.Job, share: Share) -> list[tuple[int, ...]]:
@@ -218,7 +203,7 @@ def rows_at(
 
 def start_of(
     position: Position, partition: int, rows: int, splits: Sequence[int]
-) -> PartitionStart:
+) -> PartitionPosition:
     """Return how to open a partition of which `rows` rows are consumed.
 
     Args:
@@ -239,7 +224,7 @@ def start_of(
             and prefix.rows <= rows - anchor.rows
         ):
             known = Prefix(prefix.rows, prefix.digest)
-    return PartitionStart(anchor.ordinal, anchor.rows, rows, known)
+    return PartitionPosition(anchor.ordinal, anchor.rows, rows, known)
 
 
 def known_totals(position: Position) -> dict[int, int | None]:

@@ -14,39 +14,23 @@ from distributed_input.sidecar.streams.stream_context import StreamContext
 
 
 @dataclass(frozen=True)
-class PartitionStart:
-    """The row at which a partition is opened.
+class PartitionPosition:
+    """A row of a partition: where a reader stands, and where another one can go on.
 
     Attributes:
-        ordinal: index of the split to open first.
+        ordinal: index of the split that has the row.
         before: rows of the partition before that split.
-        rows: rows of the partition that are already consumed and skipped.
-        prefix: first rows of that split with a known digest, for the replay check, or None.
+        rows: rows of the partition before that row.
+        prefix: first rows of that split, with a known digest, or None. A reader that starts here
+            compares a replay with them; one that stands here has taken them.
+        ended: whether the last row of the partition was taken.
     """
 
     ordinal: int = 0
     before: int = 0
     rows: int = 0
     prefix: Prefix | None = None
-
-
-@dataclass(frozen=True)
-class PartitionPosition:
-    """The row up to which a partition is taken.
-
-    Attributes:
-        ordinal: index of the split that is read.
-        before: rows of the partition before that split.
-        rows: rows of the partition taken, including those before the start.
-        prefix: rows of that split taken, or None if their digest is unknown.
-        ended: whether the last row of the partition was taken.
-    """
-
-    ordinal: int
-    before: int
-    rows: int
-    prefix: Prefix | None
-    ended: bool
+    ended: bool = False
 
 
 class PartitionReader:
@@ -66,7 +50,7 @@ class PartitionReader:
     """
 
     def __init__(
-        self, context: StreamContext, splits: Sequence[int], start: PartitionStart
+        self, context: StreamContext, splits: Sequence[int], start: PartitionPosition
     ) -> None:
         self.rows = start.rows
         self.first_ordinal = start.ordinal

@@ -334,7 +334,7 @@ def test_with_drop_a_step_is_sent_once_all_have_its_rows(
     assert run.slots.slots == 4, "the dropped rows have released their slots"
 
 
-BEGUN = trainer_pb2.Position(consumers=2, extra_units=1)
+BEGUN = trainer_pb2.Position(consumers=2, extra_units=1, units_per_step=4)
 
 
 def test_units_that_the_trainer_has_are_read_again(given: Given) -> None:
@@ -344,7 +344,7 @@ def test_units_that_the_trainer_has_are_read_again(given: Given) -> None:
 
 
 def test_with_another_number_of_consumers_the_first_unit_has_a_position(given: Given) -> None:
-    other = trainer_pb2.Position(consumers=4, extra_units=1)
+    other = trainer_pb2.Position(consumers=4, extra_units=1, units_per_step=4)
     assert given([[2, 2, 2, 2]] * 2, 0, other).deliver()[:8] == [
         *["unit 0: 0 1 at 0.1", *FIRST[1:]],
         *["unit 4: 8 9", "unit 5: 10 11", "unit 6: 12 13", "unit 7: 14 15"],

@@ -12,7 +12,7 @@ from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.assignment import splits as assignment
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
-from distributed_input.sidecar.streams.partition_reader import PartitionStart
+from distributed_input.sidecar.streams.partition_reader import PartitionPosition
 
 
 class GivenFacts:
@@ -64,7 +64,7 @@ class GivenTotals(GivenFacts):
         self.opened: list[tuple[int, int]] = []
         self._totals = totals
 
-    def open(self, partition: int, start: PartitionStart) -> None:
+    def open(self, partition: int, start: PartitionPosition) -> None:
         """Open a partition."""
         self.opened.append((partition, start.rows))
         self.partitions[partition] = SimpleNamespace(rows=start.rows, ended=False)

@@ -30,7 +30,7 @@ from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams import read_ahead
-from distributed_input.sidecar.streams.partition_reader import PartitionReader, PartitionStart
+from distributed_input.sidecar.streams.partition_reader import PartitionPosition, PartitionReader
 from distributed_input.sidecar.streams.read_ahead import ReadAhead, ReadingTime
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
@@ -174,7 +174,7 @@ def reader_of(
 def reader_without_workers(pool: WorkerPool, timeout: float) -> EpochReader:
     """Return the reader of an epoch whose rows never come."""
     reader = reader_of(pool, timeout, NoTrainer())
-    reader.open(0, PartitionStart())
+    reader.open(0, PartitionPosition())
     return reader
 
 
@@ -186,7 +186,7 @@ def test_a_wait_counts_only_if_a_further_split_would_shorten_it(
     reader = reader_without_workers(pool, timeout=30.0)
     monkeypatch.setattr(reader, "_arrived", MagicMock())
     with reader._lock:
-        reader._wait("rows", list(reader.partitions.values()), ProgressDeadline(30.0))
+        reader._wait("rows", reader.partitions[0], ProgressDeadline(30.0))
     assert (reader._waited == 0.0) == full
     assert (reader._waited_for_head == 0.0) == (not full)
     reader.close()
@@ -236,7 +236,7 @@ def test_the_end_of_a_partition_opened_at_its_last_row_is_a_fact(pool: WorkerPoo
     pool.update([streaming.info("worker", server)])
     reader = reader_of(pool, 30.0, NoTrainer())
     rows = streaming.ROWS // 2
-    reader.open(0, PartitionStart(rows=rows))
+    reader.open(0, PartitionPosition(rows=rows))
     assert reader.locate(0) is None
     eventually(lambda: all(fact.ended for fact in reader.facts()))
     (fact,) = reader.facts()
@@ -249,7 +249,7 @@ def test_a_partition_that_is_opened_again_closes_its_streams(pool: WorkerPool) -
     reader = reader_without_workers(pool, timeout=30.0)
     before = reader.partitions[0]
     assert before.head != "no split"
-    reader.open(0, PartitionStart())
+    reader.open(0, PartitionPosition())
     assert before.head == "no split"
     assert reader.partitions[0].head != "no split"
     reader.close()
@@ -483,7 +483,7 @@ def test_the_number_of_splits_follows_the_waits_and_rows_since_the_last_change(
         reader.read_ahead()
         clock.now += seconds
     with reader._lock:
-        reader._wait("rows", [partition], ProgressDeadline(60.0))
+        reader._wait("rows", partition, ProgressDeadline(60.0))
     stats.rows = 25
     reader.read_ahead()
     assert adapted == [ReadingTime(1.5, 0.0 if full else 1.0, 20, 1.0 if full else 0.0)]

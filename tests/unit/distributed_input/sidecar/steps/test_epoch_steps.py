@@ -17,7 +17,6 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
-from distributed_input.sidecar.steps.resume import ResumeBase
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition
 from tests.unit.distributed_input.sidecar.steps.readers import GivenTotals
 from tests.unit.distributed_input.sidecar.steps.trainers import NoTrainer
@@ -145,7 +144,7 @@ class GivenTakes(GivenTotals):
 def steps_of(reader: GivenTakes, replicas: int = 2) -> EpochSteps:
     any_reader: Any = reader
     share = share_of(reader.job, 0, 1, replicas)
-    return EpochSteps(any_reader, share, ResumeBase(0, [0] * reader.job.partitions), 0)
+    return EpochSteps(any_reader, share, 0, [0] * reader.job.partitions)
 
 
 def given_job(**fields: Any) -> types_pb2.Job:

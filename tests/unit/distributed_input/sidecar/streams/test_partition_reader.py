@@ -21,7 +21,6 @@ from distributed_input.sidecar.streams import partition_reader
 from distributed_input.sidecar.streams.partition_reader import (
     PartitionPosition,
     PartitionReader,
-    PartitionStart,
 )
 from distributed_input.sidecar.streams.stream_context import StreamContext
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
@@ -46,7 +45,7 @@ def shared(pool: WorkerPool) -> Iterator[StreamContext]:
     server.stop(0)
 
 
-def open_at(shared: StreamContext, start: PartitionStart) -> PartitionReader:
+def open_at(shared: StreamContext, start: PartitionPosition) -> PartitionReader:
     with shared.lock:
         return PartitionReader(shared, shared.plan.deal[0], start)
 
@@ -71,7 +70,7 @@ def expected_rows(shared: StreamContext, rows: int = ROWS) -> list[int]:
 
 @pytest.mark.parametrize("read_ahead", [0, 1, 5])
 def test_splits_follow_each_other_in_order(shared: StreamContext, read_ahead: int) -> None:
-    reader = open_at(shared, PartitionStart())
+    reader = open_at(shared, PartitionPosition())
     with shared.lock:
         reader.read_ahead(read_ahead)
     assert read(shared, reader, ROWS + 1) == expected_rows(shared)
@@ -84,7 +83,7 @@ def test_a_split_whose_queue_is_full_waits_until_it_is_read(pool: WorkerPool) ->
     server = serve(Worker(rows))
     pool.update([info("worker", server)])
     shared = replace(context(pool, splits=SPLITS), queue_bytes=1)
-    reader = open_at(shared, PartitionStart())
+    reader = open_at(shared, PartitionPosition())
     with shared.lock:
         assert shared.arrived.wait_for(lambda: reader.is_full, SECONDS)
     assert read(shared, reader, rows) == expected_rows(shared, rows)
@@ -94,13 +93,13 @@ def test_a_split_whose_queue_is_full_waits_until_it_is_read(pool: WorkerPool) ->
 
 @pytest.mark.parametrize("rows", range(ROWS + 1))
 def test_a_restored_start_skips_no_row_and_repeats_none(shared: StreamContext, rows: int) -> None:
-    reader = open_at(shared, PartitionStart(rows=rows))
+    reader = open_at(shared, PartitionPosition(rows=rows))
     assert read(shared, reader, ROWS) == expected_rows(shared)[rows:]
     assert reader.rows == ROWS
 
 
 def test_a_start_behind_the_end_finds_the_end(shared: StreamContext) -> None:
-    reader = open_at(shared, PartitionStart(rows=ROWS + 5))
+    reader = open_at(shared, PartitionPosition(rows=ROWS + 5))
     deadline = time.monotonic() + SECONDS
     with shared.lock:
         while not reader.locate():
@@ -110,7 +109,7 @@ def test_a_start_behind_the_end_finds_the_end(shared: StreamContext) -> None:
 
 
 def test_the_position_counts_the_rows_of_the_split_that_is_read(shared: StreamContext) -> None:
-    reader = open_at(shared, PartitionStart())
+    reader = open_at(shared, PartitionPosition())
     read(shared, reader, ROWS // SPLITS + 2)
     prefix = Prefix().extend(np.zeros(2, np.uint64))  # the worker's digests are zeros
     expected = PartitionPosition(1, ROWS // SPLITS, ROWS // SPLITS + 2, prefix, ended=False)
@@ -118,7 +117,7 @@ def test_the_position_counts_the_rows_of_the_split_that_is_read(shared: StreamCo
 
 
 def test_a_closed_reader_has_no_streams(shared: StreamContext) -> None:
-    reader = open_at(shared, PartitionStart())
+    reader = open_at(shared, PartitionPosition())
     read(shared, reader, 1)
     with shared.lock:
         reader.close()
@@ -127,7 +126,7 @@ def test_a_closed_reader_has_no_streams(shared: StreamContext) -> None:
 
 def test_a_closed_reader_has_seen_as_many_rows_as_before(shared: StreamContext) -> None:
     """A new dispatcher gets this fact from a consumer whose epoch is over."""
-    reader = open_at(shared, PartitionStart())
+    reader = open_at(shared, PartitionPosition())
     read(shared, reader, ROWS // SPLITS + 2)
     with shared.lock:
         before = reader.rows_seen
@@ -211,13 +210,13 @@ def prefix_of(rows: int) -> Prefix:
 def reader_of(
     pool: WorkerPool,
     monkeypatch: pytest.MonkeyPatch,
-    start: PartitionStart | None = None,
+    start: PartitionPosition | None = None,
     splits: Sequence[int] = (7, 8, 9),
 ) -> PartitionReader:
     """Return a reader of splits whose streams are in STREAMS."""
     STREAMS.clear()
     monkeypatch.setattr(partition_reader, "SplitStream", GivenStream)
-    return PartitionReader(context(pool), splits, start or PartitionStart())
+    return PartitionReader(context(pool), splits, start or PartitionPosition())
 
 
 def taken(reader: PartitionReader, rows: int) -> int:
@@ -256,7 +255,7 @@ def test_one_batch_takes_rows_of_several_splits(
 def test_a_start_within_a_split_counts_from_its_known_rows(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = reader_of(pool, monkeypatch, PartitionStart(1, 4, 6, prefix_of(1)))
+    reader = reader_of(pool, monkeypatch, PartitionPosition(1, 4, 6, prefix_of(1)))
     (stream,) = STREAMS
     assert (stream.split, stream.start_row, stream.prefix) == (8, 2, prefix_of(1))
     assert reader.position == PartitionPosition(1, 4, 6, None, ended=False)
@@ -270,7 +269,7 @@ def test_a_start_within_a_split_counts_from_its_known_rows(
 def test_a_start_at_a_border_needs_no_prefix(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader_of(pool, monkeypatch, PartitionStart(1, 4, 4, prefix_of(1)))
+    reader_of(pool, monkeypatch, PartitionPosition(1, 4, 4, prefix_of(1)))
     (stream,) = STREAMS
     assert (stream.split, stream.start_row, stream.prefix) == (8, 0, None)
 
@@ -278,7 +277,7 @@ def test_a_start_at_a_border_needs_no_prefix(
 def test_splits_behind_an_assumed_start_open_when_the_start_is_found(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = reader_of(pool, monkeypatch, PartitionStart(rows=6, prefix=prefix_of(1)))
+    reader = reader_of(pool, monkeypatch, PartitionPosition(rows=6, prefix=prefix_of(1)))
     reader.read_ahead(2)
     assert len(STREAMS) == 1, "the first row of the next split is not known"
     assert not reader.locate()
@@ -296,7 +295,7 @@ def test_splits_behind_an_assumed_start_open_when_the_start_is_found(
 def test_a_start_is_found_at_the_end_of_its_split(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = reader_of(pool, monkeypatch, PartitionStart(rows=6))
+    reader = reader_of(pool, monkeypatch, PartitionPosition(rows=6))
     STREAMS[0].give(0, last=True)
     assert reader.locate()
     assert (reader.ended, taken(reader, 5), reader.position.ordinal) == (False, 0, 1)
@@ -305,7 +304,7 @@ def test_a_start_is_found_at_the_end_of_its_split(
 def test_the_error_of_a_stream_ends_the_search_for_the_start(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = reader_of(pool, monkeypatch, PartitionStart(rows=6))
+    reader = reader_of(pool, monkeypatch, PartitionPosition(rows=6))
     STREAMS[0].error = ConfigError("no such column")
     with pytest.raises(ConfigError, match="no such column"):
         reader.locate()
@@ -316,7 +315,7 @@ def test_a_partition_without_splits_ends_at_once(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     for find in (PartitionReader.locate, lambda one: one.take(1) == []):
-        reader = reader_of(pool, monkeypatch, PartitionStart(rows=rows), splits=())
+        reader = reader_of(pool, monkeypatch, PartitionPosition(rows=rows), splits=())
         assert find(reader)
         assert reader.ended == (rows > 0 or find is not PartitionReader.locate)
 
@@ -325,7 +324,7 @@ def test_a_partition_without_splits_ends_at_once(
 def test_the_end_of_a_partition_opened_at_its_last_row_is_found(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, locate: bool
 ) -> None:
-    reader = reader_of(pool, monkeypatch, PartitionStart(rows=4), splits=(7, 8))
+    reader = reader_of(pool, monkeypatch, PartitionPosition(rows=4), splits=(7, 8))
     reader.pass_ended_splits()
     assert len(STREAMS) == 1, "the first split has not answered"
     STREAMS[0].give(0, last=True)
@@ -359,7 +358,7 @@ def test_a_split_is_not_passed_before_the_splits_in_front_of_it(
 def test_a_split_with_rows_left_is_not_passed(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = reader_of(pool, monkeypatch, PartitionStart(rows=3))
+    reader = reader_of(pool, monkeypatch, PartitionPosition(rows=3))
     STREAMS[0].give(1, last=True)
     reader.pass_ended_splits()
     assert len(STREAMS) == 1
