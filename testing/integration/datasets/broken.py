@@ -63,6 +63,13 @@ def nothing(ctx: Any) -> tf.data.Dataset:
     return tf.data.Dataset.range(0).map(lambda row: {"id": row})
 
 
+def one_mixed_split(ctx: Any) -> tf.data.Dataset:
+    """Return rows of different shapes in the first split, which is much the longest."""
+    count, widths = (200_000, 4) if ctx.input_pipeline_id == 0 else (8, 1)
+    rows = tf.data.Dataset.range(count)
+    return rows.map(lambda row: {"id": row, "value": tf.range(1 + row % widths)})
+
+
 def mixed_widths(ctx: Any) -> tf.data.Dataset:
     """Return rows of different shapes, which cannot be batched."""
     return tf.data.Dataset.range(8).map(lambda row: {"id": row, "value": tf.range(row)})

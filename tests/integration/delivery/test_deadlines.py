@@ -13,7 +13,12 @@ from typing import Any
 
 import pytest
 
-from distributed_input.api.errors import DatasetFnError, RetryableError, UnavailableError
+from distributed_input.api.errors import (
+    DatasetFnError,
+    RetryableError,
+    SpecError,
+    UnavailableError,
+)
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.readers import connect, ids
@@ -190,17 +195,25 @@ def test_a_replay_may_take_longer_than_the_timeout(own_cluster: Cluster, sizes: 
     assert trainers == 1 or any("the other trainers' end" in what for what in waits)
 
 
-def test_an_error_of_one_trainers_dataset_ends_the_waits_of_the_others(
-    own_cluster: Cluster,
+@pytest.mark.parametrize(
+    ("dataset", "kind", "text"),
+    [
+        ("broken:raises_late", DatasetFnError, "assert"),
+        ("broken:one_mixed_split", SpecError, "rows of one batch have shapes"),
+    ],
+    ids=["in a worker", "in the loop"],
+)
+def test_an_error_of_one_trainer_ends_the_waits_of_the_others(
+    own_cluster: Cluster, dataset: str, kind: type[Exception], text: str
 ) -> None:
     """The others would wait for its facts until `timeoutSeconds`, which is 600 by default."""
     own_cluster.add_workers(1)
     fields: dict[str, Any] = {"partitions": 2, "numSplits": 2, "timeoutSeconds": 600}
-    inputs = {"train": spec("broken:raises_late", {}, globalBatchSize=BATCH, **fields)}
+    inputs = {"train": spec(dataset, {}, globalBatchSize=BATCH, **fields)}
     sidecars = own_cluster.add_sidecars(inputs, 2)
 
     def error_of(sidecar: Sidecar) -> str:
-        with connect(sidecar) as data, pytest.raises(DatasetFnError) as caught:
+        with connect(sidecar) as data, pytest.raises((DatasetFnError, kind)) as caught:
             list(data.numpy())
         return str(caught.value)
 
@@ -209,8 +222,8 @@ def test_an_error_of_one_trainers_dataset_ends_the_waits_of_the_others(
         failed, waiting = sorted(
             (one.result(readers.SECONDS) for one in reading), key=lambda text: "stopped" in text
         )
-    assert "assert" in failed
-    assert re.search(r"trainer [01] of 2 has stopped: (?s:.*)assert", waiting)
+    assert text in failed
+    assert re.search(rf"trainer [01] of 2 has stopped: (?s:.*){text}", waiting)
 
 
 MANY = 300

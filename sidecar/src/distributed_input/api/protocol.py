@@ -17,6 +17,8 @@ TO_TRAINER_BYTES = 1 << 18
 TO_SIDECAR_BYTES = 1 << 17
 """Longest packet from a trainer to a sidecar."""
 
+FAILURE_CHARACTERS = 1000
+"""Longest error of one trainer that the others get."""
 MIN_HEARTBEAT_SECONDS, MAX_HEARTBEAT_SECONDS = 0.1, 60.0
 """Shortest and longest interval of the heartbeats of workers and sidecars."""
 _HEARTBEAT_SECONDS = 1.0  # if the dispatcher sends no usable interval

@@ -312,9 +312,14 @@ class InputReader:
             self._report(epoch)
         return batch
 
-    def _report(self, epoch: EpochState) -> None:
+    def report_error(self, error: DistributedInputError) -> None:
+        """Report an error with which the loop ends: the other trainers would wait for this one."""
+        if (epoch := self._epoch) is not None:
+            self._report(epoch, str(error))
+
+    def _report(self, epoch: EpochState, failed: str = "") -> None:
         units = max(0, epoch.units - epoch.units_before)
-        self._session.report(epoch.generation, units)
+        self._session.report(epoch.generation, units, failed)
 
     # Positions.
 

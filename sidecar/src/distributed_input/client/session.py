@@ -24,7 +24,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.files import DATASET_PREFIX
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.api.protocol import PROTOCOL, check_protocol
+from distributed_input.api.protocol import FAILURE_CHARACTERS, PROTOCOL, check_protocol
 from distributed_input.assignment import identity
 from distributed_input.assignment.jobs import set_run
 from distributed_input.assignment.share import loop_units
@@ -356,10 +356,15 @@ class SidecarSession:
             self._warn_of_difference(message)
             yield message
 
-    def report(self, generation: int, units: int) -> None:
-        """Report to the sidecar that it delivered `units` units of `generation`."""
+    def report(self, generation: int, units: int, failed: str = "") -> None:
+        """Report to the sidecar that it delivered `units` units of `generation`.
+
+        failed: an error with which the loop ends, for the other trainers.
+        """
+        progress = self.meter.report(generation, units)
+        progress.failed = failed[:FAILURE_CHARACTERS]
         try:
-            self.channel.send(progress=self.meter.report(generation, units))
+            self.channel.send(progress=progress)
         except SidecarDisconnected:
             pass
 

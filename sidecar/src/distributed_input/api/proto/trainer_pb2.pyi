@@ -61,20 +61,22 @@ class Release(_message.Message):
     def __init__(self, slots: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("units", "wait_seconds", "wall_seconds", "generation", "waiting", "received")
+    __slots__ = ("units", "wait_seconds", "wall_seconds", "generation", "waiting", "failed", "received")
     UNITS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     units: int
     wait_seconds: float
     wall_seconds: float
     generation: int
     waiting: bool
+    failed: str
     received: _types_pb2.ReceivedTotals
-    def __init__(self, units: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., generation: _Optional[int] = ..., waiting: bool = ..., received: _Optional[_Union[_types_pb2.ReceivedTotals, _Mapping]] = ...) -> None: ...
+    def __init__(self, units: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., generation: _Optional[int] = ..., waiting: bool = ..., failed: _Optional[str] = ..., received: _Optional[_Union[_types_pb2.ReceivedTotals, _Mapping]] = ...) -> None: ...
 
 class Close(_message.Message):
     __slots__ = ()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import DatasetFnError, DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
+from distributed_input.api.protocol import FAILURE_CHARACTERS
 from distributed_input.assignment.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
@@ -30,7 +31,6 @@ from distributed_input.sidecar.steps.row_source import RowSource
 
 _log = logs.get("sidecar.epoch")
 _PUBLISH_SECONDS = 2.0  # longest wait for a dispatcher that is away
-_FAILURE_CHARACTERS = 1000  # for the other consumers
 _POSITION_SECONDS = 0.02  # between positions sent; an older one only makes a replay longer
 
 
@@ -63,7 +63,7 @@ class EpochRun:
     Attributes:
         request: the epoch to deliver.
         done: whether all rows were read.
-        failed: the error of the dataset that ended it; empty: none.
+        failed: the error that ended it, of the dataset or of the trainer's loop; empty: none.
     """
 
     def __init__(
@@ -105,6 +105,11 @@ class EpochRun:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def fail(self, error: str) -> None:
+        """Report an error to the other consumers, which would wait for this one."""
+        self.failed = error[:FAILURE_CHARACTERS]
+        self._exchange.request_heartbeat()
+
     @property
     def cancelled(self) -> bool:
         """Whether `cancel` was called."""
@@ -136,8 +141,7 @@ class EpochRun:
 
     def _fail(self, error: DistributedInputError) -> None:
         if isinstance(error, DatasetFnError) and not isinstance(error, OtherConsumerError):
-            self.failed = str(error)[:_FAILURE_CHARACTERS]
-            self._exchange.request_heartbeat()
+            self.fail(str(error))
         try:
             self._outbox.send(failure_message(error, self.request.generation), self._cancelled)
         except Cancelled:

@@ -123,18 +123,24 @@ class EpochSequence:
 
     @property
     def failed(self) -> str:
-        """The error of the dataset that ended the epoch that the trainer reads; empty: none."""
-        run = self._run
-        reads = run is not None and run.request.generation == self._generation
-        return run.failed if run is not None and reads else ""
+        """The error that ended the epoch that the trainer reads; empty: none."""
+        run = self._read
+        return run.failed if run is not None else ""
+
+    def fail(self, generation: int, error: str) -> None:
+        """Record an error of the loop over an epoch, if it has one and still reads the epoch."""
+        run = self._read
+        if error and run is not None and generation == self._generation:
+            run.fail(error)
+
+    @property
+    def _read(self) -> EpochRun | None:
+        """The epoch that the trainer reads."""
+        runs = (self._ended, self._run)
+        return next((r for r in runs if r and r.request.generation == self._generation), None)
 
     @property
     def has_ended(self) -> bool:
         """Whether the trainer has received the whole epoch that it reads."""
-        return any(
-            run.done
-            and run.request.generation == self._generation
-            and self._outbox.acks.has_all_of(run.request.generation)
-            for run in (self._ended, self._run)
-            if run is not None
-        )
+        run = self._read
+        return run is not None and run.done and self._outbox.acks.has_all_of(self._generation)

@@ -87,6 +87,7 @@ class TrainerSession:
         elif kind == "progress":
             if self._reading is not None:  # also the last report of a trainer that was replaced
                 self._reading.outbox.record_progress(message.progress)
+                self._reading.epochs.fail(message.progress.generation, message.progress.failed)
         elif kind == "close":
             self._release_job()
         elif not self._socket.closed.is_set():

@@ -131,6 +131,10 @@ class GivenRun:
         """Record the call."""
         self.cancelled = True
 
+    def fail(self, error: str) -> None:
+        """Store the error."""
+        self.failed = error
+
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return a fact of the epoch."""
         return [fact(epoch=self.request.epoch)]
@@ -282,6 +286,18 @@ def test_the_error_of_an_epoch_counts_once_the_trainer_reads_it(given: Given) ->
     assert given.heartbeats == ["now"], "the others learn it at once"
     given.start(epoch=1, generation=3)  # it reads again
     assert [*seen, given.epochs.failed] == ["", "", "row 7", ""]
+
+
+def test_an_error_of_the_loop_is_of_the_epoch_that_it_reads(given: Given) -> None:
+    given.epochs.fail(1, "no epoch yet")
+    given.start(epoch=0, generation=1)
+    given.runs[0].send_all()  # the trainer still reads it
+    given.epochs.fail(2, "of another epoch")
+    assert given.epochs.failed == ""
+    given.epochs.fail(1, "shapes differ")
+    assert given.epochs.failed == "shapes differ"
+    given.start(epoch=1, generation=2)
+    assert given.epochs.failed == ""
 
 
 def test_only_the_epoch_that_the_trainer_reads_can_have_ended(given: Given) -> None:
