@@ -94,7 +94,10 @@ def _scalars_of_ragged(case: Case, runs: Sequence[Run]) -> bool:
 def _step_rows(case: Case) -> list[int]:
     """Return the sizes that a global batch may have."""
     given = case.global_batch or case.fields.get("globalBatchSize", 0)
-    return [given] if given else [op[1] for op in _ops(case) if op[0] in _BATCHES]
+    if given:
+        return [given]
+    sizes = [op[1] for op in _ops(case) if op[0] in _BATCHES]
+    return [one for size in sizes for one in (size if isinstance(size, list) else [size])]
 
 
 def _uneven(case: Case, _: Sequence[Run]) -> bool:
