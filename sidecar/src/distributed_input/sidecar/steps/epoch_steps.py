@@ -12,7 +12,6 @@ from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition
-from distributed_input.sidecar.streams.row_slices import BlockSlices
 
 
 class EpochSteps:
@@ -60,18 +59,9 @@ class EpochSteps:
 
         No block crosses the border of a unit, which comes every `unit_rows` rows.
         """
-        room = unit_rows = self._share.unit_rows
-        for block in self._in_order(rows):
-            slices, start = BlockSlices(self._reader.plan.columns, block), 0
-            while start < block.rows:
-                stop = min(block.rows, start + room)
-                yield slices.slice(start, stop)
-                room = room - (stop - start) or unit_rows
-                start = stop
-
-    def _in_order(self, rows: int) -> Iterator[RowBlock]:
         live = [p for p, reader in self._reader.partitions.items() if not reader.ended]
         turns = assignment.batch_turns(live, rows, self._share.quota)
+        room = unit_rows = self._share.unit_rows
         got: int | None = None
         while True:
             try:
@@ -80,10 +70,12 @@ class EpochSteps:
                 return
             got = 0
             while got < wanted:
-                blocks = self._reader.take(partition, wanted - got)
+                blocks = self._reader.take(partition, min(wanted - got, room))
                 if not blocks:
                     break
-                got += sum(block.rows for block in blocks)
+                taken = sum(block.rows for block in blocks)
+                got += taken
+                room = room - taken or unit_rows
                 yield from blocks
 
     def position(self, begun: int = 0) -> trainer_pb2.Position:

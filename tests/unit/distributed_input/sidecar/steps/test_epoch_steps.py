@@ -163,10 +163,10 @@ def test_a_partition_that_has_ended_gets_no_turn() -> None:
     assert reader.requests == [(1, 4), (1, 4)]
 
 
-def test_a_block_is_cut_at_each_border_of_a_unit() -> None:
-    reader = GivenTakes(given_job(), [4, 4])
-    cut = [block.rows for block in steps_of(reader, replicas=4).batch(8)]
-    assert cut == [2, 2, 2, 2]
-    reader = GivenTakes(given_job(), [1, 3, 4])
-    cut = [block.rows for block in steps_of(reader, replicas=4).batch(8)]
-    assert cut == [1, 1, 2, 2, 2]
+def test_no_more_rows_are_taken_than_fit_into_a_unit() -> None:
+    reader = GivenTakes(given_job(), [2, 2, 2, 2])
+    assert sum(block.rows for block in steps_of(reader, replicas=4).batch(8)) == 8
+    assert reader.requests == [(0, 2), (0, 2), (1, 2), (1, 2)]
+    reader = GivenTakes(given_job(), [1, 1, 2, 2, 2])
+    assert sum(block.rows for block in steps_of(reader, replicas=4).batch(8)) == 8
+    assert reader.requests == [(0, 2), (0, 1), (0, 2), (1, 2), (1, 2)]

@@ -98,6 +98,18 @@ def test_a_restored_start_skips_no_row_and_repeats_none(shared: StreamContext, r
     assert reader.rows == ROWS
 
 
+@pytest.mark.parametrize("rows", range(0, ROWS + 1, 3))
+def test_a_reader_goes_on_where_another_one_stopped(shared: StreamContext, rows: int) -> None:
+    stopped = open_at(shared, PartitionPosition())
+    begun = read(shared, stopped, rows)
+    position = stopped.position
+    with shared.lock:
+        stopped.close()
+        stopped.close()
+    assert stopped.position == position
+    assert [*begun, *read(shared, open_at(shared, position), ROWS)] == expected_rows(shared)
+
+
 def test_a_start_behind_the_end_finds_the_end(shared: StreamContext) -> None:
     reader = open_at(shared, PartitionPosition(rows=ROWS + 5))
     deadline = time.monotonic() + SECONDS
