@@ -56,7 +56,8 @@ def check(servers: Servers, case: Case, reference: Reference | None = None) -> R
         reason = refusals.reason_of(seen.refused)
         name = reason.name if reason else f"{type(seen.refused).__name__}: {seen.refused}"
         return Result("refused", name, (), (bad,) if bad else ())
-    kept = grammar.keeping_remainder(case.pipeline)
+    dealt = seen.job.shard_policy in ("DATA", "OFF")
+    kept = grammar.keeping_remainder(case.pipeline, dealt)
     loses = any("drop_remainder=True: it loses rows" in warning for warning in seen.warnings)
     if kept is not None and seen.job.remainder != types_pb2.KEEP and not loses:
         reference = Reference(replace(case, pipeline=kept))

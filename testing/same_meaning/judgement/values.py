@@ -178,7 +178,19 @@ def atoms(elements: Iterable[Element]) -> list[str]:
 
 def noise_of(element: Element) -> list[int]:
     """Return the random values of an element."""
-    return [int(v) for leaf in element if leaf.dtype == NOISE for v in np.ravel(leaf.rows)]
+    found: list[int] = []
+
+    def add(value: Any) -> None:
+        if isinstance(value, list):
+            for one in value:
+                add(one)
+        else:
+            found.append(int(value))
+
+    for leaf in element:
+        if leaf.dtype == NOISE:
+            add(leaf.rows)
+    return found
 
 
 def joined(parts: list[Element]) -> Element:

@@ -100,13 +100,16 @@ def last_batch(pipeline: Pipeline) -> int | None:
     return None
 
 
-def keeping_remainder(pipeline: Pipeline) -> Pipeline | None:
-    """Return the pipeline without `drop_remainder` of its last batches; None if it has none.
+def keeping_remainder(pipeline: Pipeline, dealt: bool) -> Pipeline | None:
+    """Return the pipeline without `drop_remainder` of its last batches; None if it stays.
 
-    The product replaces it by the job's `remainder: drop`, for the batches of the job.
+    The product replaces it by the job's `remainder: drop`, for the batches of the job. Where rows
+    are dealt, each pass of a `repeat` behind the batch drops its own remainder, as in TensorFlow.
     """
     ops, index = pipeline["ops"], last_batch(pipeline)
     if index is None or ops[index][-1] is not True:
+        return None
+    if dealt and any(op[0] in ("repeat", "endless") for op in ops[index + 1 :]):
         return None
     return {**pipeline, "ops": [*ops[:index], [*ops[index][:-1], False], *ops[index + 1 :]]}
 
