@@ -164,7 +164,7 @@ def _positions() -> Subject:
             resume.start_of(position, partition, rows[partition], [0, 1])
 
     extra, own = _position(), _position()
-    extra.extra_units = 1
+    extra.extra_units, extra.units_per_step = 1, 2
     own.ClearField("anchors")
     seeds = [one.SerializeToString() for one in (_position(), extra, own)]
     return Subject(parse, seeds, (PositionError, ConfigError))
