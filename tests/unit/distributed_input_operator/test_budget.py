@@ -25,6 +25,7 @@ def search(workers, **more):
     return Search(Ledgers(workers), (0, workers), **more).run()
 
 
+@pytest.mark.slow
 def test_a_budget_holds_in_all_orders_of_actions_and_is_used_up_in_the_end():
     """`make budgets` does this with 3 workers."""
     found = search(int(os.environ.get("BUDGET_WORKERS", "2")))

@@ -50,6 +50,7 @@ def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
 
 
+@pytest.mark.slow
 def test_the_code_is_imported_as_in_a_worker(file: Path) -> None:
     pytest.importorskip("tensorflow")
     assert [str(one) for one in validate(file, trainers=4)] == [

@@ -82,6 +82,7 @@ many_pieces = st.builds(
 kinds = st.sampled_from([bytes, memoryview])
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.one_of(few_pieces, many_pieces), kinds), max_size=5),
     st.booleans(),

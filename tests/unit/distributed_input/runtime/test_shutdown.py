@@ -83,6 +83,7 @@ stopping.wait()
 """
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_wait_at_any_line():
     """A threading.Event would deadlock: the interrupted thread may hold its lock."""
     programs = [

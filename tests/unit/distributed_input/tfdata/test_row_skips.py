@@ -146,6 +146,7 @@ STEPS: dict[str, Callable[[Data], Data]] = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @example(steps=["map", "batch", "longer"], row=3)
 @example(steps=["map", "batch", "shorter"], row=6)

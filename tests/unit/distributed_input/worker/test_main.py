@@ -69,6 +69,7 @@ def test_sets_of_strings_have_the_same_order_in_all_workers(tmp_path: Path) -> N
     assert order(PYTHONHASHSEED="1") != order()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_while_it_drains_accuses_no_row(tmp_path: Path) -> None:
     """A pod that is deleted is killed at the end of its grace period."""
     ready = tmp_path / "ready"

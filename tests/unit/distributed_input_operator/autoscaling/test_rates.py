@@ -221,6 +221,7 @@ def test_the_rate_of_own_workers_is_kept_during_a_pause():
     assert found.local_rate == pytest.approx(40.0 * PLANNED_SHARE)
 
 
+@pytest.mark.slow
 def test_the_window_keeps_fewer_samples_of_large_answers():
     large = {str(number): WorkerCounters() for number in range(10_000)}
     window = RateWindow()

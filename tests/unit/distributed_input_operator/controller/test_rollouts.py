@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,7 @@ class World:
         return [key for key, one in self.states.items() if one in MOVING]
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 30),
     st.builds(PaceLimit, st.integers(1, 100), st.booleans()),

@@ -121,6 +121,7 @@ metadata = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(metadata=metadata, spec=specs)
 def test_a_resource_written_as_yaml_and_parsed_again_is_equal(metadata: Fields, spec: Fields):
     whole = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}

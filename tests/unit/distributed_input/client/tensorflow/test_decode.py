@@ -139,6 +139,7 @@ def test_encoding_and_decoding_keep_a_whole_element(data: Any, spec: ElementSpec
     assert [plain(value) for value in result] == [plain(value) for value in values]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.data(), specs(), st.integers(0, 3), st.booleans(), st.booleans())
 def test_tensors_have_the_users_structure(

@@ -82,6 +82,7 @@ def test_nothing_waits_for_the_tuning_of_a_dataset_that_is_deleted() -> None:
     assert distributed.options().autotune.enabled is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]])
 def test_an_epoch_leaves_nothing_behind(devices: list[str]) -> None:
     """Programs read the same dataset for hundreds of epochs."""

@@ -130,6 +130,7 @@ spec:
 """
 
 
+@pytest.mark.slow
 def test_a_problem_has_the_line_of_a_nested_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

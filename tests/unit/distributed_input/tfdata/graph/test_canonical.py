@@ -56,6 +56,7 @@ print([str(element) for element in epoch.as_numpy_iterator()])
 """
 
 
+@pytest.mark.slow
 def test_bytes_and_rows_are_the_same_in_every_process(tmp_path: Path) -> None:
     words = tmp_path / "words"
     words.write_text("a\nb\nc\n")

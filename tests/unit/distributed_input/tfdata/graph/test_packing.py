@@ -20,6 +20,7 @@ NUMBERS = np.arange(20_000, dtype=np.int64)  # larger than the limit for inline 
 STRINGS = np.array([f"row {number:05d} of many" for number in range(8_000)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [NUMBERS, STRINGS, NUMBERS[:3]], ids=["numbers", "text", "few"])
 def test_packing_and_restoring_keep_the_elements(tmp_path: Path, values: np.ndarray) -> None:
     dataset = tf.data.Dataset.from_tensor_slices(values)
@@ -71,6 +72,7 @@ def test_a_missing_split_is_an_error() -> None:
         packing.load_bare(packing.pack(graphs), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [NUMBERS, STRINGS, NUMBERS[:3]], ids=["numbers", "text", "few"])
 def test_a_graph_with_stored_arrays_runs_after_it_was_restored(
     tmp_path: Path, values: np.ndarray
@@ -99,6 +101,7 @@ def test_an_array_of_one_split_has_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_an_array_stays_in_the_graph_if_it_cannot_be_written(tmp_path: Path) -> None:
     dataset = tf.data.Dataset.from_tensor_slices(NUMBERS)
     graph_def = packing.store_arrays(serialize(dataset), always, tmp_path / "missing")

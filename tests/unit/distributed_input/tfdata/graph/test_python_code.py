@@ -51,6 +51,7 @@ def described(code: str) -> list[str]:
     return python_code.describe(serialize(data))
 
 
+@pytest.mark.slow
 def test_the_code_is_equal_in_other_processes() -> None:
     texts = described(_CODE)
     assert len(texts) > 10

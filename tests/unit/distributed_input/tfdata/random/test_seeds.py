@@ -213,6 +213,7 @@ def test_every_instance_has_its_own_mutable_variables() -> None:
     assert int(count) == 0
 
 
+@pytest.mark.slow
 def test_opening_many_splits_leaks_nothing() -> None:
     import gc
     import resource

@@ -192,6 +192,7 @@ def test_threads_are_reused_and_end_when_they_have_no_work(
     assert tasks.run(1)
 
 
+@pytest.mark.slow
 def test_tasks_that_wait_do_not_keep_others_waiting() -> None:
     """Without lent permits, one task waits at a time."""
     pool, began, done = ComputePool(1), time.monotonic(), threading.Semaphore(0)
