@@ -55,7 +55,8 @@ def _decisions(evidence: Evidence) -> list[Difference]:
     unsaid = job.infinite or not evidence.says_unknown_end
     if job.infinite != evidence.endless and unsaid and not evidence.error and not evidence.python:
         # Only running a pipeline can show that one that chooses is endless, or that one is empty.
-        hidden = any(name in ("sample", "choose", "choose_random") for name in evidence.names)
+        choosing = ("sample", "choose", "choose_random", "take_while")
+        hidden = any(name in choosing for name in evidence.names)
         if job.infinite:
             hidden = grammar.may_be_empty(pipeline) or not any(r.elements for r in evidence.runs)
         text = f"the job is {'endless' if job.infinite else 'finite'}, the dataset is not"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +19,10 @@ from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIt
 from distributed_input.worker.datasets.iterator_state import SavableIterator, StateIdentity
 from distributed_input.worker.datasets.shared_threads import options_of, share_threads
 
-_unused: queue.SimpleQueue[tf.Tensor] = queue.SimpleQueue()
+_unused: queue.SimpleQueue[Any] = queue.SimpleQueue()
 _remover_started = threading.Lock()
+_CHECK_SECONDS = 0.1
+_OWN_REFERENCES = 2  # of an object in a list whose reference count is asked for
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,16 @@ def iterate(dataset: tf.data.Dataset) -> Iterator[Any]:
     return elements
 
 
-def _delete(unused: queue.SimpleQueue[tf.Tensor]) -> None:
+def _delete(unused: queue.SimpleQueue[Any]) -> None:
+    """Drop the last reference to each resource.
+
+    The garbage collector, in whatever thread it runs, calls `finalize` before it clears the
+    iterator. So the iterator may keep its resource for a while after it is here.
+    """
+    kept: list[Any] = []
     while True:
-        unused.get()  # the last reference
+        with contextlib.suppress(queue.Empty):
+            kept.append(unused.get(timeout=_CHECK_SECONDS if kept else None))
+        for index in reversed(range(len(kept))):
+            if sys.getrefcount(kept[index]) <= _OWN_REFERENCES:
+                del kept[index]

@@ -114,6 +114,28 @@ def test_a_dataset_keeps_its_own_number_of_cpus() -> None:
     assert [cpu_budget(with_options(one, 3)) for one in (dataset, sent)] == [7, 7]
 
 
+def test_the_thread_of_its_own_has_the_last_reference() -> None:
+    """The garbage collector clears an iterator only after it has called `finalize`."""
+    deleted_by: list[str] = []
+    deleted = threading.Event()
+
+    class Resource:
+        def __del__(self) -> None:
+            deleted_by.append(threading.current_thread().name)
+            deleted.set()
+
+    held, other = Resource(), Resource()
+    module._unused.put(held)
+    module._unused.put(other)
+    iterate(tf.data.Dataset.range(1))  # starts the thread
+    del other
+    assert deleted.wait(20)
+    deleted.clear()
+    del held  # as the garbage collector does
+    assert deleted.wait(20)
+    assert deleted_by == ["delete-iterators"] * 2
+
+
 def test_an_iterator_is_deleted_by_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     iterate(tf.data.Dataset.range(1))  # starts the thread
     (thread,) = [one for one in threading.enumerate() if one.name == "delete-iterators"]
