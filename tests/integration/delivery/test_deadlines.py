@@ -129,7 +129,7 @@ def test_a_dataset_that_hangs_causes_an_error_in_time(own_cluster: Cluster) -> N
     assert TIMEOUT - 1 <= took < TIMEOUT + SLACK
     (entry, *_) = entries(sidecar, "still waiting")
     assert entry["what"] == "rows of partition 0"
-    assert re.search("split 0 .*requested from worker .*: silent", entry["sources"][0])
+    assert re.search("split 0 .*requested from worker .*: silent", entry["source"])
 
 
 def test_a_split_that_hangs_is_reported(own_cluster: Cluster) -> None:
