@@ -84,10 +84,14 @@ def may_never_return(pipeline: Pipeline) -> bool:
     """Return whether TensorFlow may look for a next element without end.
 
     `repeat()` does if each pass but the first has no elements, for example because the first random
-    choice is an empty dataset.
+    choice is an empty dataset, or one with fewer rows than a batch.
     """
-    chosen = any(name in (*CHOOSING, "choose") for name in names_of(pipeline))
-    return chosen and may_be_empty(pipeline) and "endless" in names_of(pipeline)
+    names = names_of(pipeline)
+    if "endless" not in names or not any(name in (*CHOOSING, "choose") for name in names):
+        return False
+    removes = any(name in ("filter", "take_while", "skip", "resample", "window") for name in names)
+    drops = any(op[-1] is True for one in nested(pipeline) for op in one["ops"] if op[0] in BATCHES)
+    return removes or drops or may_be_empty(pipeline)
 
 
 def last_batch(pipeline: Pipeline) -> int | None:
