@@ -148,7 +148,8 @@ def _of_tensorflow(evidence: Evidence, error: Exception) -> bool:
     Behind batches of batches of ragged rows, any `map` fails. TensorFlow deals rows before the last
     batch, so that others meet in it: batches of batches may then have different shapes.
     """
-    if sum(name in grammar.BATCHES for name in evidence.names) < 2:
+    batches = sum(name in grammar.BATCHES for name in evidence.names)
+    if batches + ("read_batches" in evidence.case.pipeline["source"]) < 2:
         return False
     dealt = evidence.job.shard_policy == "DATA"
     ragged = "Invalid ragged splits" in str(error)
