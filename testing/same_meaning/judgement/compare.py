@@ -145,15 +145,15 @@ def _meets_others(evidence: Evidence) -> bool:
 def _of_tensorflow(evidence: Evidence, error: Exception) -> bool:
     """Return whether TensorFlow fails likewise without the product, in other ways of reading.
 
-    Behind batches of batches of ragged rows, any `map` fails. TensorFlow deals rows before the last
-    batch, so that others meet in it: batches of batches may then have different shapes.
+    Behind batches of batches of ragged rows, any `map` fails. TensorFlow splits before the last
+    batch, by files or rows, so that others meet in it: they may then have different shapes.
     """
     batches = sum(name in grammar.BATCHES for name in evidence.names)
     if batches + ("read_batches" in evidence.case.pipeline["source"]) < 2:
         return False
-    dealt = evidence.job.shard_policy == "DATA"
+    split = evidence.job.shard_policy in ("DATA", "FILE")
     ragged = "Invalid ragged splits" in str(error)
-    return ragged or (dealt and "Cannot batch tensors with different shapes" in str(error))
+    return ragged or (split and "Cannot batch tensors with different shapes" in str(error))
 
 
 def _counts_differ(evidence: Evidence, error: Exception) -> bool:
