@@ -35,7 +35,7 @@ machine_LANE := lint types contracts site protos-check crds-check unit integrati
 cluster_LANE := charts publishing operator cluster e2e
 PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
 
-.PHONY: help setup run test check lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test check quick-unit lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,13 +53,12 @@ test: $(SYNCED) $(DRAWING) $(DATA) ## Run all checks and tests; print the time o
 	printf '%-14s %6d s\n' all $$((SECONDS - began)); \
 	! grep -q FAILED "$$logs"/*.time
 
-# TensorFlow's import takes seconds in each process: two of them, and only where the code is tested.
-check: $(SYNCED) examples/digits/data ## Run the everyday checks in some minutes: lint, types, contracts, most unit tests, a short run
-	$(MAKE) --no-print-directory lint contracts
-	mypy & types=$$!; \
-	pytest --quiet --numprocesses 2 --dist loadfile -m 'not slow' tests/unit; \
-	wait $$types
-	distributed-input run examples/digits/input.yaml -- python examples/digits/train.py
+check: $(SYNCED) ## Run the everyday checks in some minutes: lint, types, contracts, most unit tests, a short run
+	$(MAKE) --no-print-directory --jobs=2 lint types contracts quick-unit
+	$(MAKE) --no-print-directory run
+
+quick-unit: $(SYNCED) ## Run the unit tests that take less than seconds each, in two processes
+	pytest --quiet --numprocesses 2 --dist loadfile -m 'not slow' tests/unit
 
 # Print the output of a part after it ends, so that the output of the lanes does not mix.
 lane:

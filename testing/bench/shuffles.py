@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import splits as assignment
 from distributed_input.tfdata.export import export_job
+from distributed_input.tfdata.user_code import fixed_randomness
 from distributed_input.worker.datasets.split_opener import SplitOpener
 
 PARTITIONS, BATCH, WINDOW, SEED = 8, 64, 32, 7
@@ -102,8 +103,8 @@ PIPELINES: dict[str, Pipeline] = {
 
 def alone(pipeline: Pipeline, rows: int) -> Order:
     """Return the rows of an epoch of a pipeline in one process."""
-    tf.random.set_seed(SEED)
-    return _rows(pipeline(tf.distribute.InputContext(1, 0, 1), rows).batch(BATCH))
+    with fixed_randomness(SEED):
+        return _rows(pipeline(tf.distribute.InputContext(1, 0, 1), rows).batch(BATCH))
 
 
 def in_splits(pipeline: Pipeline, rows: int, splits: int) -> Order:

@@ -61,7 +61,7 @@ def _is_endless(case: Case, runs: Sequence[Run]) -> bool:
     unread = case.fields.get("numSplits", 0) > case.fields.get("partitions", case.trainers)
     # An error may come before the row that shows it. Only running it shows that there is no row.
     repeats = "endless" in grammar.names_of(case.pipeline)
-    hidden = any(run.error or not run.elements for run in runs)
+    hidden = any(run.error for run in runs) or not any(run.elements for run in runs)
     return unread and (any(run.endless for run in runs) or (repeats and hidden))
 
 

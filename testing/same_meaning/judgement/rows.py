@@ -99,12 +99,8 @@ def _endless(
     if strange:
         return [Difference("rows of no split", repr(sorted(strange)[:4]))]
     # New values without end; and pairs of rows that meet by chance, all of them only after long.
-    new = (
-        ("scan", "enumerate")
-        if evidence.again is None
-        else ("scan", "enumerate", "zip", "zip_with")
-    )
-    missing = set() if any(name in new for name in evidence.names) else set(expected) - set(found)
+    new = {"scan", "enumerate", *(("zip", "zip_with") if evidence.again is not None else ())}
+    missing = set() if new.intersection(evidence.names) else set(expected) - set(found)
     if missing and evidence.says_unknown_end and not evidence.plain:
         # Each partition stays in its first split, which the warning says.
         first = [evidence.runs[split] for split in evidence.first_splits(number)]

@@ -10,13 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
-from distributed_input.api.errors import (
-    ConfigError,
-    DistributedInputError,
-    PositionError,
-    SpecError,
-    short,
-)
+from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError, short
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import check_name
 from distributed_input.assignment.share import are_divided
@@ -118,17 +112,10 @@ class Input:
         return _Batches(self._numpy_batches(generation))
 
     def _numpy_batches(self, generation: int) -> Iterator[Any]:
-        spec = self._spec
-        whole = self._whole
-        for batch in self._reader.units(generation):
-            try:
-                values = decode(spec, None if whole else batch.rows, batch.buffers)
-            except SpecError as error:
-                self._reader.report_error(error)
-                raise
-            del batch  # do not hold its slot while the next one is awaited
-            yield values
-            del values
+        spec, whole = self._spec, self._whole
+        return self._reader.decoded(
+            lambda batch: decode(spec, None if whole else batch.rows, batch.buffers), generation
+        )
 
     @short
     def dataset(

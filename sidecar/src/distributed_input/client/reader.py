@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from distributed_input.api.errors import (
     DistributedInputError,
     FencedError,
     PositionError,
+    SpecError,
     UnavailableError,
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
@@ -198,6 +200,24 @@ class InputReader:
             yield batch
             del batch  # do not hold its slot while the next one is awaited
 
+    def decoded(
+        self, decode: Callable[[Batch], Any], generation: int | None = None
+    ) -> Iterator[Any]:
+        """Yield what `decode` makes of the units of an epoch, as `units`.
+
+        Its SpecError ends the loop. The other trainers get it, too: they would wait for this one.
+        """
+        for batch in self.units(generation):
+            try:
+                value = decode(batch)
+            except SpecError as error:
+                if (epoch := self._epoch) is not None:
+                    self._report(epoch, str(error))
+                raise
+            del batch  # do not hold its slot while the next one is awaited
+            yield value
+            del value
+
     def bursts(self, generation: int | None = None) -> Iterator[list[Batch]]:
         """Yield the units of an epoch, as `units`, in lists: units that arrived together."""
         generation = self._start(generation)
@@ -311,11 +331,6 @@ class InputReader:
         if self._session.meter.report_due:
             self._report(epoch)
         return batch
-
-    def report_error(self, error: DistributedInputError) -> None:
-        """Report an error with which the loop ends: the other trainers would wait for this one."""
-        if (epoch := self._epoch) is not None:
-            self._report(epoch, str(error))
 
     def _report(self, epoch: EpochState, failed: str = "") -> None:
         units = max(0, epoch.units - epoch.units_before)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from distributed_input.api.errors import SpecError
 from distributed_input.api.proto import types_pb2
 from distributed_input.client.reader import InputReader
 from distributed_input.client.ring import Batch
@@ -61,15 +60,9 @@ def _large_units(
 
     def generate() -> Iterator[tuple[Any, ...]]:
         heap.keep_freed_memory()
-        for batch in reader.units():
-            try:
-                values = decode.components(spec, None if whole else batch.rows, batch.buffers)
-            except SpecError as error:
-                reader.report_error(error)
-                raise
-            del batch  # do not hold its slot while the next one is awaited
-            yield values
-            del values
+        yield from reader.decoded(
+            lambda batch: decode.components(spec, None if whole else batch.rows, batch.buffers)
+        )
 
     return decode.from_arrays(generate, spec, not whole, rows)
 
