@@ -70,6 +70,13 @@ def one_mixed_split(ctx: Any) -> tf.data.Dataset:
     return rows.map(lambda row: {"id": row, "value": tf.range(1 + row % widths)})
 
 
+def mixed_once(ctx: Any) -> tf.data.Dataset:
+    """Return eight rows per split. In the first epoch, the last row of one has another shape."""
+    rows = tf.data.Dataset.range(8)
+    mixed = int(ctx.epoch == 0 and ctx.input_pipeline_id == 1)
+    return rows.map(lambda row: {"id": row, "value": tf.range(1 + mixed * row // 7)})
+
+
 def mixed_widths(ctx: Any) -> tf.data.Dataset:
     """Return rows of different shapes, which cannot be batched."""
     return tf.data.Dataset.range(8).map(lambda row: {"id": row, "value": tf.range(row)})

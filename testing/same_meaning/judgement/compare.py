@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.api.errors import UnavailableError
 from testing.same_meaning.cases import Case
 from testing.same_meaning.judgement import order, rows, steps
 from testing.same_meaning.judgement.evidence import Difference, Evidence
@@ -108,9 +107,6 @@ def _fits(evidence: Evidence, expected: Any, found: Any) -> bool:
 def _end(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]:
     """Compare how an epoch ended."""
     errors = [epoch.error for epoch in epochs if epoch.error is not None]
-    if evidence.case.epochs > 1:
-        # Trainers that are an epoch ahead wait for one that has left with an error.
-        errors.sort(key=lambda error: isinstance(error, UnavailableError))
     allowed = python_sources.EXPECTED_TEXT.get(evidence.python)
     if errors and allowed:
         named = allowed in str(errors[0])

@@ -226,6 +226,31 @@ def test_an_error_of_one_trainer_ends_the_waits_of_the_others(
     assert re.search(rf"trainer [01] of 2 has stopped: (?s:.*){text}", waiting)
 
 
+def test_an_error_of_one_trainer_ends_the_wait_of_one_that_is_an_epoch_ahead(
+    own_cluster: Cluster,
+) -> None:
+    own_cluster.add_workers(1)
+    fields: dict[str, Any] = {"partitions": 2, "numSplits": 2, "timeoutSeconds": 600}
+    inputs = {"train": spec("broken:mixed_once", {}, globalBatchSize=8, epochs=3, **fields)}
+    sidecars = own_cluster.add_sidecars(inputs, 2)
+    def epoch_of(trainer: Any) -> Exception | None:
+        try:
+            list(trainer.numpy())
+        except SpecError as error:
+            return error
+        return None
+
+    trainers = [connect(sidecar) for sidecar in sidecars]
+    with trainers[0], trainers[1]:
+        # Rows are only decoded in the loop: the sidecar has sent this epoch and the next by then.
+        ends = readers.run_concurrently([lambda one=one: epoch_of(one) for one in trainers])
+        assert "rows of one batch have shapes" in str(ends)
+        (ahead,) = (one for one, error in zip(trainers, ends, strict=True) if error is None)
+        assert epoch_of(ahead) is None
+        with pytest.raises(DatasetFnError, match="has stopped: .* rows of one batch have shapes"):
+            list(ahead.numpy())
+
+
 MANY = 300
 
 

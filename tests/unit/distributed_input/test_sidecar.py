@@ -216,7 +216,9 @@ class ReportedTrainer(WaitingTrainer):
 
 
 class NoExchange:
-    """An exchange without other consumers."""
+    """An exchange without other consumers. Keeps the last wait for them, in seconds."""
+
+    waited = 0.0
 
     def request_heartbeat(self) -> None:
         """Do nothing."""
@@ -229,8 +231,8 @@ class NoExchange:
 
     next_heartbeat = 1
 
-    def check_others(self, epoch: int, since: int) -> None:
-        """Do nothing."""
+    def check_others(self, epoch: int, since: int, waited: float) -> None:
+        self.waited = waited
 
 
 @pytest.fixture
@@ -281,15 +283,18 @@ def test_facts_that_never_come(reader: EpochReader, clock: VirtualTime) -> None:
 def test_a_trainer_that_does_not_wait_may_pause_for_longer(
     reader: EpochReader, clock: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    exchange: Any = reader.source.exchange
     monkeypatch.setattr(ReportedTrainer, "trainer_waits", False)
     deadline, began = ProgressDeadline(TIMEOUT), clock.now
     while clock.now - began < 3 * TIMEOUT:
         reader.wait_facts("the others", deadline)
+        assert exchange.waited == 0.0
     monkeypatch.setattr(ReportedTrainer, "trainer_waits", True)
     began = clock.now
     with pytest.raises(UnavailableError, match="for 600 s"):
         wait_facts_for_ever(reader, deadline)
     assert TIMEOUT - 1 <= clock.now - began < TIMEOUT + 1
+    assert exchange.waited == pytest.approx(TIMEOUT, abs=1)
 
 
 def wait_facts_for_ever(reader: EpochReader, deadline: ProgressDeadline) -> None:

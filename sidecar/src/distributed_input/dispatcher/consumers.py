@@ -116,18 +116,20 @@ class ConsumerRegistry:
             for one in self.live(now)
         )
 
-    def failure(self, beat: ConsumerHeartbeatRequest) -> str:
-        """Return the error that ended the same epoch of another consumer; "" if there is none."""
-        return next(
-            (
-                f"trainer {one.last.index} of {one.last.count} has stopped: {one.last.failed}"
-                for one in self._live.values()
-                if one.last.failed
-                and one.last.index != beat.index
-                and (one.last.run, one.last.epoch) == (beat.run, beat.epoch)
-            ),
-            "",
+    def failure(self, beat: ConsumerHeartbeatRequest) -> tuple[int, str]:
+        """Return the epoch and the error that ended it for another consumer; (0, "") without one.
+
+        An error in the epoch of `beat` comes before errors in earlier epochs.
+        """
+        failures = (
+            (one.last.epoch, f"trainer {one.last.index} of {one.last.count} has stopped: {error}")
+            for one in self._live.values()
+            if (error := one.last.failed)
+            and one.last.index != beat.index
+            and one.last.run == beat.run
+            and one.last.epoch <= beat.epoch
         )
+        return max(failures, default=(0, ""))
 
     def epochs(self) -> tuple[int, int]:
         """Return the lowest and highest epoch of live consumers; (0, 0) if there are none."""

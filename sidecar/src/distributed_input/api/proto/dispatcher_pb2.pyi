@@ -123,7 +123,7 @@ class ConsumerHeartbeatRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., incarnation: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., epoch: _Optional[int] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., buffer_fill: _Optional[float] = ..., replay_mismatches: _Optional[int] = ..., finished: bool = ..., useful_workers: _Optional[int] = ..., protocol: _Optional[int] = ..., waiting_for: _Optional[str] = ..., run: _Optional[str] = ..., no_trainer: bool = ..., pod: _Optional[str] = ..., received: _Optional[_Union[_types_pb2.ReceivedTotals, _Mapping]] = ..., pauses: bool = ..., useful_limit: _Optional[str] = ..., failed: _Optional[str] = ...) -> None: ...
 
 class ConsumerHeartbeatResponse(_message.Message):
-    __slots__ = ("dispatcher_id", "workers", "facts", "fenced", "job_unknown", "interval_seconds", "fenced_by", "contradiction", "run", "failed")
+    __slots__ = ("dispatcher_id", "workers", "facts", "fenced", "job_unknown", "interval_seconds", "fenced_by", "contradiction", "run", "failed", "failed_epoch")
     DISPATCHER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +134,7 @@ class ConsumerHeartbeatResponse(_message.Message):
     CONTRADICTION_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     dispatcher_id: str
     workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
     facts: _containers.RepeatedCompositeFieldContainer[PartitionFact]
@@ -144,7 +145,8 @@ class ConsumerHeartbeatResponse(_message.Message):
     contradiction: str
     run: str
     failed: str
-    def __init__(self, dispatcher_id: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., fenced: bool = ..., job_unknown: bool = ..., interval_seconds: _Optional[float] = ..., fenced_by: _Optional[str] = ..., contradiction: _Optional[str] = ..., run: _Optional[str] = ..., failed: _Optional[str] = ...) -> None: ...
+    failed_epoch: int
+    def __init__(self, dispatcher_id: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., fenced: bool = ..., job_unknown: bool = ..., interval_seconds: _Optional[float] = ..., fenced_by: _Optional[str] = ..., contradiction: _Optional[str] = ..., run: _Optional[str] = ..., failed: _Optional[str] = ..., failed_epoch: _Optional[int] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
     __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "node", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "buffer_bytes", "cpu_seconds", "failure")

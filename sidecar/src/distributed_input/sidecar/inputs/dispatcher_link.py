@@ -40,6 +40,7 @@ from distributed_input.sidecar.streams.worker_pool import WorkerPool
 _log = logs.get("sidecar.link")
 _STOP_SECONDS = 1.0
 _REJOIN_SECONDS = 15.0  # workers missing from a new dispatcher's list are kept for this time
+_OTHERS_GO_ON_SECONDS = 10.0  # a trainer may catch an error, and go on with the next epoch
 _RETRY_SECONDS = 0.3
 _MIN_INTERVAL_SECONDS = 0.05
 
@@ -322,7 +323,7 @@ class DispatcherLink:
             if registered is not self._registered or registered.job is None:
                 return
             if answer.run in ("", request.run):
-                failed = request.epoch, number, answer.failed
+                failed = answer.failed_epoch, number, answer.failed
                 self._failed = failed if answer.failed else None
                 self.partition_facts.merge(answer.facts)
             elif not request.no_trainer:
@@ -384,18 +385,22 @@ class DispatcherLink:
         with self._counted:
             return self._begun + 1
 
-    def check_others(self, epoch: int, since: int) -> None:
+    def check_others(self, epoch: int, since: int, waited: float) -> None:
         """Raise OtherConsumerError if an error has ended the epoch of another consumer.
 
-        Without it, this one would wait for facts that never come.
+        Without it, this one would wait for facts that never come. After an error in an earlier
+        epoch, the other one gets some seconds to begin the epoch of this one.
 
         Args:
             epoch: epoch of this consumer.
             since: number of the first heartbeat that counts: the other one may have read again.
+            waited: seconds that this consumer has waited for the others.
         """
-        failed = self._failed
-        if failed is not None and failed[0] == epoch and failed[1] >= since:
-            raise OtherConsumerError(failed[2])
+        if self._failed is not None:
+            failed_epoch, number, error = self._failed
+            patience = 0.0 if failed_epoch == epoch else _OTHERS_GO_ON_SECONDS
+            if number >= since and waited >= patience:
+                raise OtherConsumerError(error)
 
     def _update_workers(self, workers: Iterable[dispatcher_pb2.WorkerInfo], now: float) -> None:
         if now - self._dispatcher_since < _REJOIN_SECONDS:

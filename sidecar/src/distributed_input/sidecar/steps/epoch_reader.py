@@ -195,10 +195,11 @@ class EpochReader:
             OtherConsumerError: an error has ended the epoch of another consumer.
             Cancelled: `cancel` was called.
         """
-        self.source.exchange.check_others(self.plan.epoch, self._first_heartbeat)
         self._trainer.flush(self.cancelled)
         if not self._trainer.trainer_waits:
             deadline.record_progress(time.monotonic())
+        exchange, epoch = self.source.exchange, self.plan.epoch
+        exchange.check_others(epoch, self._first_heartbeat, deadline.without_progress)
         if deadline.has_passed:
             raise UnavailableError(
                 f"no report of {what} arrived for {deadline.seconds:.0f} s "
@@ -210,7 +211,7 @@ class EpochReader:
             self._report(what, waited)
         waiting, facts = self.source.stats.waiting, self.source.facts
         waiting["facts"] = what
-        self.source.exchange.request_heartbeat()
+        exchange.request_heartbeat()
         with facts.changed:
             facts.changed.wait(0.2)
         waiting.pop("facts", None)

@@ -33,9 +33,14 @@ class ProgressDeadline:
             self._observed, self._advanced_at = state, time.monotonic()
 
     @property
+    def without_progress(self) -> float:
+        """Seconds since the last progress."""
+        return time.monotonic() - self._advanced_at
+
+    @property
     def has_passed(self) -> bool:
         """Whether there was no progress for `seconds`."""
-        return time.monotonic() > self._advanced_at + self.seconds
+        return self.without_progress > self.seconds
 
     def report_due(self) -> float | None:
         """Return the seconds waited so far if a report is due now, else None.

@@ -34,8 +34,8 @@ class FactExchange(Protocol):
     def next_heartbeat(self) -> int:
         """The number of the next heartbeat."""
 
-    def check_others(self, epoch: int, since: int) -> None:
-        """Raise OtherConsumerError if a heartbeat since then has its error in this epoch."""
+    def check_others(self, epoch: int, since: int, waited: float) -> None:
+        """Raise OtherConsumerError if a heartbeat since then has an error of another consumer."""
 
 
 class WaitingTrainer(Protocol):

@@ -231,7 +231,7 @@ class Run:
 
     next_heartbeat = 1
 
-    def check_others(self, epoch: int, since: int) -> None:
+    def check_others(self, epoch: int, since: int, waited: float) -> None:
         """Do nothing: the others read on."""
 
     def request_heartbeat(self) -> None:

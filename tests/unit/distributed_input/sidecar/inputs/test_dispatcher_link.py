@@ -474,17 +474,20 @@ def test_a_fence_is_reported_with_its_cause(given: Given) -> None:
 
 
 def test_an_error_of_another_consumer_ends_waits_until_it_reads_again(given: Given) -> None:
-    link, _, _ = given(answer(run="r"), answer(run="r", failed="trainer 1 has stopped"), answer())
+    failed = answer(run="r", failed="trainer 1 has stopped", failed_epoch=4)
+    link, _, _ = given(answer(run="r"), failed, answer())
     link.register(job(run="r"), b"", soon())
     link._send_heartbeat()
-    link.check_others(0, 1)
+    link.check_others(4, 1, 60)
     link._send_heartbeat()
     with pytest.raises(OtherConsumerError, match="trainer 1 has stopped"):
-        link.check_others(0, 2)
-    link.check_others(0, link.next_heartbeat)  # of an epoch that has begun since
-    link.check_others(1, 2)
+        link.check_others(4, 2, 0)
+    link.check_others(4, link.next_heartbeat, 60)  # of an epoch that has begun since
+    link.check_others(5, 2, 9.9)  # the other one may begin this epoch
+    with pytest.raises(OtherConsumerError, match="trainer 1 has stopped"):
+        link.check_others(5, 2, 10.0)
     link._send_heartbeat()
-    link.check_others(0, 1)
+    link.check_others(4, 1, 60)
 
 
 def test_an_error_of_another_consumer_does_not_reach_the_next_opening(given: Given) -> None:
@@ -492,7 +495,7 @@ def test_an_error_of_another_consumer_does_not_reach_the_next_opening(given: Giv
     link.register(job(run="r"), b"", soon())
     link._send_heartbeat()
     link.register(job(run="r"), b"", soon())
-    link.check_others(0, 0)
+    link.check_others(0, 0, 60)
 
 
 def test_a_contradiction_ends_the_run_once_and_the_next_run_has_no_facts(given: Given) -> None:

@@ -143,7 +143,7 @@ class FakeExchange:
 
     next_heartbeat = 1
 
-    def check_others(self, epoch: int, since: int) -> None:
+    def check_others(self, epoch: int, since: int, waited: float) -> None:
         pass
 
     def request_heartbeat(self) -> None:

@@ -104,7 +104,7 @@ class Exchange:
 
     next_heartbeat = 1
 
-    def check_others(self, epoch: int, since: int) -> None:
+    def check_others(self, epoch: int, since: int, waited: float) -> None:
         pass
 
 
