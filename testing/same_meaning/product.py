@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from distributed_input.api.errors import DistributedInputError
+from distributed_input.api.proto import types_pb2
 from distributed_input.client.input import Input
 from testing.integration.devices import CPUS
 from testing.same_meaning.cases import ENTRY, ENTRY_POINT, PLAIN, Case, build
@@ -63,6 +64,11 @@ class Seen:
     structure: str = ""
     opened: threading.Event = field(default_factory=threading.Event)
     together: threading.Barrier | None = None
+
+    def wait_for_others(self) -> None:
+        """Wait until all trainers are here: one that left early would end the job of the others."""
+        if self.together is not None:
+            self.together.wait(_START_SECONDS)
 
 
 class Strategies:
@@ -252,8 +258,7 @@ def _trainer(case: Case, seen: Seen, connected: Input) -> Trainer | None:
         return None
     finally:
         seen.opened.set()
-        if seen.together is not None:  # a trainer that left early would end the job of the others
-            seen.together.wait(_START_SECONDS)
+        seen.wait_for_others()
 
 
 def _record(seen: Seen, connected: Input, trainer: Trainer) -> None:
@@ -290,11 +295,14 @@ def _after_all(
     case: Case, seen: Seen, folders: list[Any], saved: list[_Saved], most: int | None
 ) -> list[Epoch]:
     """Read the rest of the epoch in new connections, from a position of one of the trainers."""
-    position = next((one.position for one in saved if one.position is not None), None)
-    if position is None:  # All of them have ended.
-        return [Epoch() for _ in folders]
+    positions = [one.position for one in saved]
+    if seen.job.mode != types_pb2.PARALLEL_EPOCHS:
+        positions = [next(filter(None, positions), None)] * len(folders)
 
-    def after(folder: Any) -> Epoch:
+    def after(folder: Any, position: bytes | None) -> Epoch:
+        if position is None:  # it has ended
+            seen.wait_for_others()
+            return Epoch()
         with connect(folder) as connected:
             connected.restore(position)
             trainer = _trainer(case, seen, connected)
@@ -304,16 +312,16 @@ def _after_all(
             trainer.close()
             return epoch
 
-    return each(after, folders)
+    return each(after, folders, positions)
 
 
 def _together(one: Epoch, other: Epoch) -> Epoch:
     return Epoch(one.steps + other.steps, one.error or other.error, other.stopped)
 
 
-def each(function: Callable[[Any], Any], values: Any) -> list[Any]:
-    """Call a function for each value, each in a thread."""
-    if len(values) == 1:
-        return [function(values[0])]
-    with ThreadPoolExecutor(len(values)) as pool:
-        return list(pool.map(function, values))
+def each(function: Callable[..., Any], *values: Sequence[Any]) -> list[Any]:
+    """Call a function for the values of each trainer, each in a thread."""
+    if len(values[0]) == 1:
+        return [function(*(value[0] for value in values))]
+    with ThreadPoolExecutor(len(values[0])) as pool:
+        return list(pool.map(function, *values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from testing.same_meaning.judgement.evidence import Difference, Evidence
 from testing.same_meaning.pipelines import functions, grammar, python_sources
 from testing.same_meaning.product import Epoch, Seen
 from testing.same_meaning.reference import Reference
+
+_OF_ANOTHER = re.compile(r"trainer \d+ of \d+ (has stopped|reads epoch)")
 
 
 def differences(case: Case, seen: Seen, reference: Reference) -> list[Difference]:
@@ -29,8 +32,11 @@ def differences(case: Case, seen: Seen, reference: Reference) -> list[Difference
     for number in range(case.epochs):
         epochs = [trainer[number] for trainer in seen.epochs]
         found += _end(evidence, epochs)
-        if evidence.error or any(epoch.error for epoch in epochs):
+        failed = any(epoch.error for epoch in epochs)
+        if evidence.error or failed:
             complete = False
+            if failed and case.trainers > 1:
+                break  # they go on in different epochs
             continue
         found += rows.differences(evidence, epochs, number)
         found += steps.differences(evidence, epochs, number)
@@ -107,6 +113,7 @@ def _fits(evidence: Evidence, expected: Any, found: Any) -> bool:
 def _end(evidence: Evidence, epochs: Sequence[Epoch]) -> list[Difference]:
     """Compare how an epoch ended."""
     errors = [epoch.error for epoch in epochs if epoch.error is not None]
+    errors.sort(key=lambda error: bool(_OF_ANOTHER.match(str(error))))  # the cause comes first
     allowed = python_sources.EXPECTED_TEXT.get(evidence.python)
     if errors and allowed:
         named = allowed in str(errors[0])

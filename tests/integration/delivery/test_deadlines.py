@@ -233,6 +233,7 @@ def test_an_error_of_one_trainer_ends_the_wait_of_one_that_is_an_epoch_ahead(
     fields: dict[str, Any] = {"partitions": 2, "numSplits": 2, "timeoutSeconds": 600}
     inputs = {"train": spec("broken:mixed_once", {}, globalBatchSize=8, epochs=3, **fields)}
     sidecars = own_cluster.add_sidecars(inputs, 2)
+
     def epoch_of(trainer: Any) -> Exception | None:
         try:
             list(trainer.numpy())
@@ -247,8 +248,31 @@ def test_an_error_of_one_trainer_ends_the_wait_of_one_that_is_an_epoch_ahead(
         assert "rows of one batch have shapes" in str(ends)
         (ahead,) = (one for one, error in zip(trainers, ends, strict=True) if error is None)
         assert epoch_of(ahead) is None
-        with pytest.raises(DatasetFnError, match="has stopped: .* rows of one batch have shapes"):
+        with pytest.raises(DatasetFnError, match=r"has stopped: .* rows of one batch have shapes"):
             list(ahead.numpy())
+
+
+def test_a_trainer_that_leaves_an_epoch_ends_the_waits_of_the_others(own_cluster: Cluster) -> None:
+    own_cluster.add_workers(1)
+    fields: dict[str, Any] = {"partitions": 2, "numSplits": 2, "timeoutSeconds": 600}
+    inputs = {"train": slow(64, 0, globalBatchSize=8, epochs=2, **fields)}
+    trainers = [connect(sidecar) for sidecar in own_cluster.add_sidecars(inputs, 2)]
+    with trainers[0], trainers[1]:
+
+        def error_of(trainer: Any) -> str:
+            with pytest.raises((DatasetFnError, UnavailableError)) as caught:
+                list(trainer.numpy())
+            return str(caught.value)
+
+        def leave() -> str:
+            next(trainers[0].numpy())
+            return error_of(trainers[0])
+
+        later, waiting = readers.run_concurrently([leave, lambda: error_of(trainers[1])])
+    assert waiting.startswith(
+        "trainer 0 of 2 reads epoch 2, and has not read epoch 1 to its end. Take the same number"
+    )
+    assert later == f"trainer 1 of 2 has stopped: {waiting}"
 
 
 MANY = 300

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
+from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.runtime.statuses import InvalidRequestError
 
@@ -116,20 +117,34 @@ class ConsumerRegistry:
             for one in self.live(now)
         )
 
-    def failure(self, beat: ConsumerHeartbeatRequest) -> tuple[int, str]:
-        """Return the epoch and the error that ended it for another consumer; (0, "") without one.
+    def failure(self, beat: ConsumerHeartbeatRequest, facts: FactStore) -> tuple[int, str]:
+        """Return why another consumer will report no more facts about the epoch of `beat`.
 
-        An error in the epoch of `beat` comes before errors in earlier epochs.
+        Args:
+            beat: heartbeat of the consumer that may wait for these facts.
+            facts: the facts of its run.
+
+        Returns:
+            The epoch of the other consumer, and the error as text for people; (0, "") without one.
+            An error in the epoch of `beat` comes before those in other epochs.
         """
-        failures = (
-            (one.last.epoch, f"trainer {one.last.index} of {one.last.count} has stopped: {error}")
-            for one in self._live.values()
-            if (error := one.last.failed)
-            and one.last.index != beat.index
-            and one.last.run == beat.run
-            and one.last.epoch <= beat.epoch
-        )
-        return max(failures, default=(0, ""))
+        found = (0, "")
+        for one in (one.last for one in self._live.values()):
+            if one.index == beat.index or one.run != beat.run:
+                continue
+            name = f"trainer {one.index} of {one.count}"
+            if one.failed and one.epoch <= beat.epoch:
+                found = max(found, (one.epoch, f"{name} has stopped: {one.failed}"))
+            elif one.epoch > beat.epoch and not found[1]:
+                own = range(one.index, facts.partitions, one.count)
+                if not facts.have_ended(beat.epoch, own):
+                    text = (
+                        f"{name} reads epoch {one.epoch + 1}, and has not read epoch "
+                        f"{beat.epoch + 1} to its end. Take the same number of steps of each epoch "
+                        "in all trainers, and restore all of them from the same checkpoint"
+                    )
+                    found = one.epoch, text
+        return found
 
     def epochs(self) -> tuple[int, int]:
         """Return the lowest and highest epoch of live consumers; (0, 0) if there are none."""

@@ -40,7 +40,7 @@ class FactStore:
     """The merged facts of one job."""
 
     def __init__(self, partitions: int, num_splits: int, max_epochs: int) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
         self._num_splits = num_splits
         self._max_epochs = max_epochs
         self._known: dict[int, dict[int, _Partition]] = {}  # epoch -> partition -> facts
@@ -83,10 +83,15 @@ class FactStore:
             for fact in _to_messages(known, partition, epoch)
         ]
 
+    def have_ended(self, epoch: int, partitions: Iterable[int]) -> bool:
+        """Return whether the totals of all these partitions are known."""
+        known = self._known.get(epoch, {})
+        return all(p in known and known[p].ended for p in partitions)
+
     def _check(self, fact: PartitionFact) -> None:
-        if fact.partition >= self._partitions:
+        if fact.partition >= self.partitions:
             raise InvalidRequestError(
-                f"facts.partition: {fact.partition}, but the job has {self._partitions} partitions"
+                f"facts.partition: {fact.partition}, but the job has {self.partitions} partitions"
             )
         if fact.first_ordinal + len(fact.split_rows) > self._num_splits:
             raise InvalidRequestError(

@@ -162,7 +162,7 @@ class DispatcherState:
         entry.facts.forget(oldest)
         others = entry.facts.known(beat.epoch - 1, lambda p: p % beat.count != beat.index)
         response.facts.extend(others)
-        response.failed_epoch, response.failed = entry.consumers.failure(beat)
+        response.failed_epoch, response.failed = entry.consumers.failure(beat, entry.facts)
         return conflicts
 
 

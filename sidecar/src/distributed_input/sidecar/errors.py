@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from distributed_input.api.errors import DatasetFnError, DistributedInputError
+from distributed_input.api.errors import DatasetFnError, DistributedInputError, UnavailableError
 
 
 class OtherConsumerError(DatasetFnError):
     """An error has ended the epoch of another consumer, which this one waits for."""
+
+
+class LeftEpochError(UnavailableError):
+    """Another consumer reads a later epoch, and has not ended the one that this one waits for."""
 
 
 class Cancelled(Exception):

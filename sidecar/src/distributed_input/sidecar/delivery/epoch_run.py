@@ -23,13 +23,19 @@ from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_allocation import SlotAllocation
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.delivery.unit_writer import UnitWriter
-from distributed_input.sidecar.errors import Cancelled, OtherConsumerError, internal_error
+from distributed_input.sidecar.errors import (
+    Cancelled,
+    LeftEpochError,
+    OtherConsumerError,
+    internal_error,
+)
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 from distributed_input.sidecar.steps.row_source import RowSource
 
 _log = logs.get("sidecar.epoch")
+_REPORTED = (DatasetFnError, LeftEpochError)  # another attempt would not succeed
 _PUBLISH_SECONDS = 2.0  # longest wait for a dispatcher that is away
 _POSITION_SECONDS = 0.02  # between positions sent; an older one only makes a replay longer
 
@@ -140,7 +146,7 @@ class EpochRun:
             self._reader.close()
 
     def _fail(self, error: DistributedInputError) -> None:
-        if isinstance(error, DatasetFnError) and not isinstance(error, OtherConsumerError):
+        if isinstance(error, _REPORTED) and not isinstance(error, OtherConsumerError):
             self.fail(str(error))
         try:
             self._outbox.send(failure_message(error, self.request.generation), self._cancelled)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from distributed_input.api.errors import DatasetFnError, DistributedInputError, as_utf8
+from distributed_input.api.errors import DistributedInputError, as_utf8
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.sidecar.errors import OtherConsumerError
 
 _CHARACTERS = 20_000  # of an error; each has at most six bytes, and a packet is limited
 
@@ -17,6 +16,7 @@ def failure_message(error: DistributedInputError, generation: int = 0) -> traine
         generation: generation of units that failed, or 0 for the whole connection.
     """
     text = as_utf8(str(error)[:_CHARACTERS])
-    kind = DatasetFnError if isinstance(error, OtherConsumerError) else type(error)
-    failure = trainer_pb2.Failure(kind=kind.__name__, message=text, generation=generation)
+    module = DistributedInputError.__module__  # the trainer does not know the sidecar's own errors
+    kind = next(base.__name__ for base in type(error).__mro__ if base.__module__ == module)
+    failure = trainer_pb2.Failure(kind=kind, message=text, generation=generation)
     return trainer_pb2.FromSidecar(failure=failure)

@@ -30,7 +30,7 @@ from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
 from distributed_input.assignment.jobs import is_same
 from distributed_input.runtime import logs
 from distributed_input.runtime.credentials import Credentials
-from distributed_input.sidecar.errors import OtherConsumerError
+from distributed_input.sidecar.errors import LeftEpochError, OtherConsumerError
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.dispatcher_client import CALL_SECONDS, DispatcherClient
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
@@ -40,7 +40,7 @@ from distributed_input.sidecar.streams.worker_pool import WorkerPool
 _log = logs.get("sidecar.link")
 _STOP_SECONDS = 1.0
 _REJOIN_SECONDS = 15.0  # workers missing from a new dispatcher's list are kept for this time
-_OTHERS_GO_ON_SECONDS = 10.0  # a trainer may catch an error, and go on with the next epoch
+_OTHER_EPOCH_SECONDS = 10.0  # wait for a consumer in another epoch, before it is an error
 _RETRY_SECONDS = 0.3
 _MIN_INTERVAL_SECONDS = 0.05
 
@@ -386,21 +386,25 @@ class DispatcherLink:
             return self._begun + 1
 
     def check_others(self, epoch: int, since: int, waited: float) -> None:
-        """Raise OtherConsumerError if an error has ended the epoch of another consumer.
+        """Raise an error if another consumer will report no more facts about the epoch.
 
-        Without it, this one would wait for facts that never come. After an error in an earlier
-        epoch, the other one gets some seconds to begin the epoch of this one.
+        This one would wait for them. One that is in another epoch gets some seconds: it may begin
+        this epoch, or its last facts may be on their way.
 
         Args:
             epoch: epoch of this consumer.
             since: number of the first heartbeat that counts: the other one may have read again.
             waited: seconds that this consumer has waited for the others.
+
+        Raises:
+            OtherConsumerError: an error has ended its epoch.
+            LeftEpochError: it reads a later epoch.
         """
         if self._failed is not None:
             failed_epoch, number, error = self._failed
-            patience = 0.0 if failed_epoch == epoch else _OTHERS_GO_ON_SECONDS
+            patience = 0.0 if failed_epoch == epoch else _OTHER_EPOCH_SECONDS
             if number >= since and waited >= patience:
-                raise OtherConsumerError(error)
+                raise (LeftEpochError if failed_epoch > epoch else OtherConsumerError)(error)
 
     def _update_workers(self, workers: Iterable[dispatcher_pb2.WorkerInfo], now: float) -> None:
         if now - self._dispatcher_since < _REJOIN_SECONDS:

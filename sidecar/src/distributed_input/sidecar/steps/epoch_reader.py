@@ -193,6 +193,7 @@ class EpochReader:
         Raises:
             UnavailableError: the deadline has passed.
             OtherConsumerError: an error has ended the epoch of another consumer.
+            LeftEpochError: another consumer reads a later epoch.
             Cancelled: `cancel` was called.
         """
         self._trainer.flush(self.cancelled)

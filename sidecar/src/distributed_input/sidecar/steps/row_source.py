@@ -35,7 +35,7 @@ class FactExchange(Protocol):
         """The number of the next heartbeat."""
 
     def check_others(self, epoch: int, since: int, waited: float) -> None:
-        """Raise OtherConsumerError if a heartbeat since then has an error of another consumer."""
+        """Raise an error if, since that heartbeat, another consumer sends no more facts."""
 
 
 class WaitingTrainer(Protocol):

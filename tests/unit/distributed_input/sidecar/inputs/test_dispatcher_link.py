@@ -31,7 +31,7 @@ from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.runtime.credentials import Credentials
-from distributed_input.sidecar.errors import OtherConsumerError
+from distributed_input.sidecar.errors import LeftEpochError, OtherConsumerError
 from distributed_input.sidecar.inputs import dispatcher_link
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink, _Registered
@@ -486,6 +486,9 @@ def test_an_error_of_another_consumer_ends_waits_until_it_reads_again(given: Giv
     link.check_others(5, 2, 9.9)  # the other one may begin this epoch
     with pytest.raises(OtherConsumerError, match="trainer 1 has stopped"):
         link.check_others(5, 2, 10.0)
+    link.check_others(3, 2, 9.9)  # its last facts may be on their way
+    with pytest.raises(LeftEpochError, match="trainer 1 has stopped"):
+        link.check_others(3, 2, 10.0)
     link._send_heartbeat()
     link.check_others(4, 1, 60)
 
