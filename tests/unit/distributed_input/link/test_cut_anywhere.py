@@ -170,9 +170,8 @@ class Network:
 
     def __init__(self, loop: Loop, folder: Path, transport: str) -> None:
         tls, direct = transport == "TLS", transport not in ("gRPC", "requests")
-        mounted = MountedFolder(folder)
         certificates = [
-            CertificateFolder(mounted.issue(role)) if tls else None
+            CertificateFolder(MountedFolder(folder / role).issue(role)) if tls else None
             for role in ("worker", "sidecar")
         ]
         self.worker = Worker(certificates[0], direct)
