@@ -17,7 +17,7 @@ from distributed_input.api.resource.status import PolicyStatus
 from distributed_input_operator.budget.claim import InputKey, WorkerRequest
 from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.startup.slices import in_slices
+from distributed_input_operator.controller.work_queue import in_slices
 from distributed_input_operator.kube.apply import write_status
 from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import REPLICA_SET

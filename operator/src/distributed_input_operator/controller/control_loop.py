@@ -16,14 +16,14 @@ from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.controller.startup.first_changes import FirstChanges
 from distributed_input_operator.controller.startup.lanes import EarlierChanges
-from distributed_input_operator.controller.startup.slices import in_slices
-from distributed_input_operator.controller.work_queue import Lane, WorkQueue
+from distributed_input_operator.controller.work_queue import Lane, WorkQueue, in_slices
 from distributed_input_operator.kube.api import ApiError, backoff
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import INPUT, POLICY, Kind
+from distributed_input_operator.kube.kinds import INPUT, POLICY
 from distributed_input_operator.kube.reflector import Mirror, reflect
 from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.kube.watch import watch
+from distributed_input_operator.objects.kind import Kind
 
 _log = logging.getLogger(__name__)
 

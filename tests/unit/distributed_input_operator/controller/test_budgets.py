@@ -22,8 +22,8 @@ from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.ledger import Ledger
 from distributed_input_operator.controller.tokens import InputTokens
-from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.kube.store import Store
+from distributed_input_operator.objects.kind import Kind
 from tests.unit.distributed_input_operator.snapshots import SETTINGS
 
 LIMIT = 10

@@ -210,7 +210,7 @@ class Issuers(Server):
 def with_issuer(server: Issuers, *children: dict[str, Any]) -> Any:
     """Observe an encrypted input that has these children."""
     context = context_with(stored(encryption="All"), server)
-    context.issuer = IssuerSecret(server, "operators", "authority")
+    context.issuer = IssuerSecret(context.api, "operators", "authority")
     for one in children:
         context.store.put(one)
     return asyncio.run(observe(context, KEY))
@@ -234,7 +234,7 @@ def test_the_authority_of_an_input_is_signed():
 def test_what_cert_manager_renews_signs_again_without_a_restart():
     server, at = Issuers(), [0.0]
     context = context_with(stored(encryption="All"), server)
-    context.issuer = IssuerSecret(server, "operators", "authority", lambda: at[0])
+    context.issuer = IssuerSecret(context.api, "operators", "authority", lambda: at[0])
 
     def observed() -> dict[str, str]:
         found: Any = asyncio.run(observe(context, KEY))
@@ -297,7 +297,7 @@ def test_an_input_that_waits_for_the_issuer_waits_after_its_status_was_written()
     applied = {"type": "Applied", "status": "False", "reason": "AuthorityUnusable", "message": "x"}
     waiting["status"] = {"conditions": [{**applied, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     context = context_with(waiting, server)
-    context.issuer = IssuerSecret(server, "operators", "authority")
+    context.issuer = IssuerSecret(context.api, "operators", "authority")
     found = asyncio.run(observe(context, KEY))
     assert found
     assert found.status.conditions

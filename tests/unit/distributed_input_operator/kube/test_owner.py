@@ -14,9 +14,10 @@ from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import INPUT, SECRET, Kind
+from distributed_input_operator.kube.kinds import INPUT, SECRET
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest
+from distributed_input_operator.objects.kind import Kind
 from tests.unit.distributed_input_operator.snapshots import (
     KEY_SECRET,
     NOW,

@@ -17,7 +17,8 @@ from distributed_input_operator.budget.claim import InputKey, namespace_of
 from distributed_input_operator.controller.work_queue import WorkQueue
 from distributed_input_operator.kube.api import Api, ApiError, backoff
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import INPUT, POLICY, Kind
+from distributed_input_operator.kube.kinds import INPUT, POLICY
+from distributed_input_operator.objects.kind import Kind
 
 _log = logging.getLogger(__name__)
 

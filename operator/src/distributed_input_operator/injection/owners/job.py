@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from distributed_input.api import names
 from distributed_input_operator.injection.owners.owner import (
-    OwnerKind,
     Owners,
     Resolver,
     check_whole,
@@ -22,8 +21,9 @@ from distributed_input_operator.injection.trainer_pod import (
     literal,
     metadata_reference,
 )
+from distributed_input_operator.objects.kind import Kind
 
-JOB = OwnerKind("Job", "batch", "v1", "jobs")
+JOB = Kind("Job", "batch", "v1", "jobs", ("get",))
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input_operator.injection.owners.job import COMPLETION_INDEX, JOB, completions_of
 from distributed_input_operator.injection.owners.owner import (
-    OwnerKind,
     Owners,
     Resolver,
     check_whole,
@@ -23,8 +22,9 @@ from distributed_input_operator.injection.trainer_pod import (
     literal,
     requested_inputs,
 )
+from distributed_input_operator.objects.kind import Kind
 
-JOB_SET = OwnerKind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets")
+JOB_SET = Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", ("get",))
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distributed_input_operator.injection.owners.owner import OwnerKind, Owners, Resolver, title
+from distributed_input_operator.injection.owners.owner import Owners, Resolver, title
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     RefusedError,
@@ -12,8 +12,9 @@ from distributed_input_operator.injection.trainer_pod import (
     literal,
     metadata_reference,
 )
+from distributed_input_operator.objects.kind import Kind
 
-STATEFUL_SET = OwnerKind("StatefulSet", "apps", "v1", "statefulsets")
+STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", ("get",))
 POD_INDEX = "apps.kubernetes.io/pod-index"
 
 
