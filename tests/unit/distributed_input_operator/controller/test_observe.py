@@ -14,20 +14,19 @@ from distributed_input.api import names
 from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.observe import (
     InvalidSpec,
     observe,
     observe_invalid,
     parse_input,
 )
-from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.issuer_secret import SECONDS, IssuerSecret
 from distributed_input_operator.kube.kinds import INPUT, NAMESPACE, SECRET
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from testing.issued import is_signed_by
 from testing.issuer import PlatformRoot
+from tests.unit.distributed_input_operator.contexts import context_of
 from tests.unit.distributed_input_operator.objects.builders import from_config_map
 from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, ready, resource
 
@@ -62,9 +61,7 @@ def context_with(obj: dict[str, Any] | None, server: Any) -> ControllerContext:
     store = Store()
     if obj is not None:
         store.put(obj)
-    return ControllerContext(
-        server, store, InputTokens(server, "operators"), DispatcherClient(), SETTINGS
-    )
+    return context_of(server, store)
 
 
 def code(config_map: dict[str, Any] | None) -> Any:
