@@ -35,7 +35,6 @@ class ConsumerCounters:
     rows: int = 0
     wait: float = 0.0
     wall: float = 0.0
-    epoch: int = 0
     useful_workers: int = 0
     useful_limit: str = ""
     finished: bool = False
@@ -88,7 +87,6 @@ class Measurement:
     """Rates of one input, in rows per second. None means unknown."""
 
     consumers: int = 0
-    epoch: int = 0
     rows_per_second: float = 0.0
     stall: float = 0.0
     """Share of the time that trainers waited for input, 0 to 1."""
@@ -218,7 +216,6 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
     wait = sum(max(0.0, now.wait - then.wait) for then, now in pairs)
     return Measurement(
         consumers=len(reading),
-        epoch=max((one.epoch for one in reading.values()), default=0),
         rows_per_second=sum(now.rows - then.rows for then, now in pairs) / seconds,
         stall=min(1.0, wait / wall) if wall > 0 else 0.0,
         demand=sum(rate for _, rate in rates) if rates else None,

@@ -164,8 +164,8 @@ def observed_generation(snapshot: Snapshot, failures: Iterable[Failure]) -> int:
 
 def conditions(
     found: Iterable[Finding], before: Iterable[Condition], generation: int, now: str
-) -> list[Condition]:
-    """Return the findings as conditions. `lastTransitionTime` moves only with the status.
+) -> list[dict[str, Any]]:
+    """Return the findings as conditions, in JSON. `lastTransitionTime` moves only with the status.
 
     Args:
         found: what holds now.
@@ -180,16 +180,14 @@ def conditions(
         last = old.get(one.type)
         same = last is not None and last.status == status
         result.append(
-            Condition.model_validate(
-                {
-                    "type": one.type,
-                    "status": status,
-                    "observedGeneration": max(generation, 0),
-                    "lastTransitionTime": last.last_transition_time if last and same else now,
-                    "reason": one.reason,
-                    "message": one.message[:_MESSAGE_LENGTH],
-                }
-            )
+            {
+                "type": one.type,
+                "status": status,
+                "observedGeneration": max(generation, 0),
+                "lastTransitionTime": last.last_transition_time if last and same else now,
+                "reason": one.reason,
+                "message": one.message[:_MESSAGE_LENGTH],
+            }
         )
     return result
 
