@@ -22,7 +22,7 @@ from distributed_input_operator.injection.pod import (
     json_patch,
     requests_sidecar,
 )
-from distributed_input_operator.injection.rank import RESOLVERS
+from distributed_input_operator.injection.rank import RANKS
 from distributed_input_operator.injection.trainer_pod import (
     RefusedError,
     controller,
@@ -40,7 +40,7 @@ _TIMEOUT_SECONDS = 10.0
 """Default time for which the API server waits. It then reports no cause."""
 _SHARE = 0.8
 """The part of this time in which the webhook responds."""
-OWNERS = tuple(one.kind for one in RESOLVERS)
+OWNERS = tuple(RANKS)
 """The owners of trainer pods that the webhook reads, with the verbs that it needs."""
 _MAX_OWNERS = 4
 """Objects that are read above a pod. The owners of owners could form a circle."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from distributed_input.api import names
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     RefusedError,
-    TrainerRank,
     controller,
 )
 from distributed_input_operator.objects.kind import Kind
@@ -44,20 +42,6 @@ def check_whole(owner: Manifest, pods: int, count: int | None) -> None:
         f'{names.CONSUMERS_ANNOTATION}: "{pods}" in their template. Otherwise also set '
         f"{names.CONSUMER_INDEX_ANNOTATION} in each pod"
     )
-
-
-@dataclass(frozen=True)
-class Resolver:
-    """The source of ranks for the pods of one kind of owner."""
-
-    kind: Kind
-    rank: Callable[[Manifest, Owners, int | None], TrainerRank | None]
-    """Returns the rank of a pod, or None if its owners are not of this kind.
-
-    Its arguments are the pod or its template, the owners, and the number of trainers in the pod's
-    annotation, or None. It raises RefusedError if the owner is of this kind but gives its pods no
-    rank.
-    """
 
 
 def title(manifest: Manifest) -> str:
