@@ -30,12 +30,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from distributed_input.api.resource.sections.workers import AutoscalingSpec
 from distributed_input.client.input import Input
 from distributed_input.client.reader import InputReader
 from distributed_input_operator.autoscaling.decision import (
     AutoscalingState,
     Observation,
-    ScalingBounds,
     decide,
 )
 from distributed_input_operator.autoscaling.demand import needed_workers, useful_workers
@@ -128,7 +128,7 @@ class WorkerPods:
 class Autoscaler:
     """The operator's functions, with this program's clock."""
 
-    bounds: ScalingBounds
+    bounds: AutoscalingSpec
     window: RateWindow = field(default_factory=RateWindow)
     state: AutoscalingState = field(default_factory=lambda: AutoscalingState(0))
     needed: float | None = None
@@ -180,7 +180,15 @@ def _blocks(milliseconds: float) -> int:
 def _observe(
     options: argparse.Namespace, cluster: Cluster, trainer: Trainer, pods: WorkerPods
 ) -> list[dict[str, float]]:
-    scaler = Autoscaler(ScalingBounds(0, options.max_workers, options.window))
+    scaler = Autoscaler(
+        AutoscalingSpec.model_validate(
+            {
+                "minReplicas": 0,
+                "maxReplicas": options.max_workers,
+                "stabilizationWindowSeconds": options.window,
+            }
+        )
+    )
     began = decided = time.monotonic()
     before: Any = None
     waited, found = 0.0, []

@@ -108,7 +108,7 @@ class Webhook:
 
     def object_path(self, kind: str, name: str = "") -> str:
         """Return the path of an object in the namespace."""
-        of_owner = next((one for one in OWNERS.values() if one.kind == kind), None)
+        of_owner = next((one for one in OWNERS if one.kind == kind), None)
         if of_owner is not None:
             return of_owner.path(self.cluster.namespace, name)
         return self.cluster.path(kind, name)

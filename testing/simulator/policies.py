@@ -6,10 +6,10 @@ import math
 from abc import ABC, abstractmethod
 
 from distributed_input.api.resource.policy import UNLIMITED, Budget
+from distributed_input.api.resource.sections.workers import AutoscalingSpec
 from distributed_input_operator.autoscaling.decision import (
     AutoscalingState,
     Observation,
-    ScalingBounds,
     ScalingDecision,
     decide,
 )
@@ -109,7 +109,14 @@ class Ours(Policy):
         staying = [w for w in one.ready(now) if not w.leaving]
         consumers = measured.consumers if measured else None
         observed = Observation(needed_workers(measured, 1), consumers, 0, len(staying))
-        bounds = ScalingBounds(1, MAX_WORKERS, self.window, idle_ttl=300.0)
+        bounds = AutoscalingSpec.model_validate(
+            {
+                "minReplicas": 1,
+                "maxReplicas": MAX_WORKERS,
+                "stabilizationWindowSeconds": self.window,
+                "idleTTLSeconds": 300,
+            }
+        )
         decision = decide(self._decisions[name].state, bounds, observed, now)
         self._decisions[name] = decision
         return decision.state.desired

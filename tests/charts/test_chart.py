@@ -99,7 +99,7 @@ def test_the_roles_grant_exactly_the_permissions_that_the_processes_need(namespa
     assert granted(find_one(found, kind, "-inputs")) == {
         (group, resource, verb) for group, resource, verbs in kinds.RULES for verb in verbs
     }
-    read = [kinds.INPUT, *OWNERS.values()]
+    read = [kinds.INPUT, *OWNERS]
     assert granted(find_one(found, kind, "-injection")) == {
         (kind.group, kind.plural, "get") for kind in read
     }

@@ -19,7 +19,6 @@ from distributed_input_operator.injection.owners.job_set import JOB_INDEX, JOB_S
 from distributed_input_operator.injection.pod import inject, json_patch
 from distributed_input_operator.kube.kinds import INPUT
 from distributed_input_operator.objects.snapshot import Settings
-from distributed_input_operator.webhook.admission import OWNERS
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import eventually, manifest
 from testing.operator.webhooks import (
@@ -202,7 +201,7 @@ def install_jobset(cluster: Cluster) -> None:
 
     def served() -> bool:
         try:
-            return "items" in cluster.call("GET", OWNERS[JOB_SET].path(cluster.namespace))
+            return "items" in cluster.call("GET", JOB_SET.path(cluster.namespace))
         except RequestRejected:
             return False
 

@@ -23,7 +23,11 @@ from distributed_input_operator.webhook.certificates import (
     generate,
     server_context,
 )
-from distributed_input_operator.webhook.rotation import CertificatePublisher, SecretCertificate
+from distributed_input_operator.webhook.rotation import (
+    CertificatePublisher,
+    SecretCertificate,
+    SharedObjects,
+)
 from testing.operator.cluster import Cluster
 from testing.operator.webhooks import CONFIGURATIONS, configuration
 
@@ -60,9 +64,9 @@ class Replica:
 
     def __init__(self, api: Api, cluster: Cluster, name: str) -> None:
         self.context = server_context()
-        place = (api, cluster.namespace)
-        self._publisher = CertificatePublisher(*place, ["localhost"], configuration=name)
-        self._certificate = SecretCertificate(*place, self.context, configuration=name)
+        objects = SharedObjects(api, cluster.namespace, configuration=name)
+        self._publisher = CertificatePublisher(objects, ["localhost"])
+        self._certificate = SecretCertificate(objects, self.context)
         self._cluster, self._name = cluster, name
 
     async def refresh(self, now: datetime) -> None:

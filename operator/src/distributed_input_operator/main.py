@@ -33,7 +33,11 @@ from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.reconcile.pace import DEFAULT_LIMIT, PaceLimit, parse_limit
-from distributed_input_operator.webhook.rotation import CertificatePublisher, refresh_forever
+from distributed_input_operator.webhook.rotation import (
+    CertificatePublisher,
+    SharedObjects,
+    refresh_forever,
+)
 
 _log = logging.getLogger("distributed_input_operator")
 _STOP_SECONDS = 5.0
@@ -160,13 +164,8 @@ async def _run(args: argparse.Namespace) -> int:
 
 
 async def _renew_certificate(api: Api, args: argparse.Namespace) -> None:
-    publisher = CertificatePublisher(
-        api,
-        process.own_namespace(),
-        args.webhook_host,
-        secret=args.webhook_secret,
-        configuration=args.webhook_configuration,
-    )
+    place = process.own_namespace(), args.webhook_secret, args.webhook_configuration
+    publisher = CertificatePublisher(SharedObjects(api, *place), args.webhook_host)
     await refresh_forever(publisher.refresh, asyncio.Event())
 
 

@@ -16,31 +16,37 @@ class InputGauge(Collector):
     """A gauge with at most one value for each input.
 
     With a `Gauge`, each value would need 700 bytes.
+
+    Args:
+        name: of the gauge.
+        documentation: of the gauge.
+        labels: names of the labels besides those of the input.
     """
 
-    def __init__(self, name: str, documentation: str) -> None:
+    def __init__(self, name: str, documentation: str, *labels: str) -> None:
         """Create and register a gauge without values."""
         self.name, self.documentation = name, documentation
-        self._values: dict[tuple[str, str], float] = {}
+        self.labels = (*INPUT_LABELS, *labels)
+        self._values: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {}
         REGISTRY.register(self)
 
-    def set(self, key: tuple[str, str], value: float | None) -> None:
+    def set(self, key: tuple[str, str], value: float | None, *labels: str) -> None:
         """Set the value of an input: its namespace and name. None: it has no value."""
         if value is None:
             self._values.pop(key, None)
         else:
-            self._values[key] = float(value)
+            self._values[key] = float(value), labels
 
     def describe(self) -> Iterator[Metric]:
         """Yield the gauge without values."""
-        yield GaugeMetricFamily(self.name, self.documentation, labels=INPUT_LABELS)
+        yield GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauge with its values."""
-        family = GaugeMetricFamily(self.name, self.documentation, labels=INPUT_LABELS)
+        family = GaugeMetricFamily(self.name, self.documentation, labels=self.labels)
         # In another thread. copy() runs no Python code, so nothing changes the values meanwhile.
-        for key, value in self._values.copy().items():
-            family.add_metric(key, value)
+        for key, (value, labels) in self._values.copy().items():
+            family.add_metric((*key, *labels), value)
         yield family
 
 
@@ -67,10 +73,10 @@ READY = InputGauge("distributed_input_workers_ready", "Number of ready workers."
 ASKED = InputGauge(
     "distributed_input_workers_asked", "Number of workers requested, before budgets."
 )
-LIMITED = Gauge(
+LIMITED = InputGauge(
     "distributed_input_workers_limited",
     "Number of requested workers that a budget did not grant. The condition has the reason.",
-    [*INPUT_LABELS, "budget"],
+    "budget",
 )
 BUDGET = Gauge(
     "distributed_input_budget",

@@ -10,7 +10,7 @@ from distributed_input.api import files, names
 from distributed_input_operator.certificates.authority import InputAuthority
 from distributed_input_operator.certificates.issuer import UnusableIssuer
 from distributed_input_operator.certificates.trust import first, trust
-from distributed_input_operator.kube.kinds import Kind
+from distributed_input_operator.objects.kind import Kind
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook import certificates
 from distributed_input_operator.webhook.admission import Injector

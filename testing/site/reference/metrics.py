@@ -31,8 +31,7 @@ def _data_plane() -> list[list[str]]:
 def _operator() -> list[list[str]]:
     found = [one for one in vars(of_operator).values() if isinstance(one, MetricWrapperBase)]
     inputs = [one for one in vars(of_operator).values() if isinstance(one, of_operator.InputGauge)]
-    labels = _labels(of_operator.INPUT_LABELS)
-    return [[path(one.name), "gauge", labels, one.documentation] for one in inputs] + [
+    return [[path(one.name), "gauge", _labels(one.labels), one.documentation] for one in inputs] + [
         [
             path(one._name + "_total" * (one._type == "counter")),
             str(one._type),

@@ -13,7 +13,6 @@ import pytest
 from kubernetes import config
 
 from distributed_input_operator.injection.owners.job import JOB
-from distributed_input_operator.webhook.admission import OWNERS
 from testing.charts.rendering import CHART, NAME, RELEASE, helm
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.dispatcher import run_dispatcher, token_of
@@ -210,7 +209,7 @@ def test_the_webhook_works_with_its_rights(account, operator, tenant, control_pl
     tenant.create(manifest("read", workers={"replicas": 0}))
     of_job = job("fit", 3, "read")
     of_job["spec"]["suspend"] = True
-    created = tenant.call("POST", OWNERS[JOB].path(tenant.namespace), of_job)
+    created = tenant.call("POST", JOB.path(tenant.namespace), of_job)
     (webhook,) = tenant.call("GET", f"{CONFIGURATIONS}/{own}-{NAME}")["webhooks"]
     trainer = pod("read")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "fit", "controller": True}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from distributed_input.api.resource.sections.workers import AutoscalingSpec
 from distributed_input_operator.autoscaling.demand import (
     SPARE_CAPACITY,
     STALL_TOLERANCE,
@@ -34,19 +35,6 @@ LOCAL_START_SECONDS = 60.0
 _STEP_FACTOR = 4
 """Maximum growth in one step, as a multiple of the ready workers. The demand of a trainer that
 waits nearly all of its time is not measured well."""
-
-
-@dataclass(frozen=True)
-class ScalingBounds:
-    """The limits that the spec sets."""
-
-    minimum: int
-    maximum: int
-    window: float
-    """Seconds for which fewer workers must have been enough before any is removed."""
-    paused: bool = False
-    idle_ttl: float | None = None
-    """Seconds without consumers after which all workers are removed. None: the minimum stays."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +92,7 @@ class ScalingDecision:
 
 
 def decide(
-    state: AutoscalingState, bounds: ScalingBounds, observed: Observation, now: float
+    state: AutoscalingState, bounds: AutoscalingSpec, observed: Observation, now: float
 ) -> ScalingDecision:
     """Decide the number of workers from now on.
 
@@ -120,7 +108,7 @@ def decide(
         return ScalingDecision(paused, PAUSED, "spec.workers.autoscaling.paused is true")
     # While the dispatcher does not answer, consumers may have come: existing workers stay.
     known = observed.consumers is not None or not state.desired
-    ttl = math.inf if bounds.idle_ttl is None else bounds.idle_ttl
+    ttl = math.inf if bounds.idle_ttl_seconds is None else bounds.idle_ttl_seconds
     if known and idle_since is not None and now - idle_since >= ttl:
         message = "no trainer reads (spec.workers.autoscaling.idleTTLSeconds)"
         return ScalingDecision(AutoscalingState(0, idle_since=idle_since), IDLE, message)
@@ -137,17 +125,17 @@ def _idle_since(state: AutoscalingState, observed: Observation, now: float) -> f
 
 
 def _follow_demand(
-    state: AutoscalingState, bounds: ScalingBounds, observed: Observation, now: float
+    state: AutoscalingState, bounds: AutoscalingSpec, observed: Observation, now: float
 ) -> ScalingDecision:
-    current = min(max(state.desired, bounds.minimum), bounds.maximum)
+    current = min(max(state.desired, bounds.min_replicas), bounds.max_replicas)
     if observed.needed is None:
         if not observed.consumers or state.desired:
             return ScalingDecision(replace(state, desired=current, unmeasured_since=None))
         since = now if state.unmeasured_since is None else state.unmeasured_since
-        if not bounds.minimum and now - since < LOCAL_START_SECONDS:
+        if not bounds.min_replicas and now - since < LOCAL_START_SECONDS:
             return ScalingDecision(AutoscalingState(0, unmeasured_since=since))
         # Without workers, no rate can be measured.
-        return ScalingDecision(AutoscalingState(min(max(current, _MIN_STEP), bounds.maximum)))
+        return ScalingDecision(AutoscalingState(min(max(current, _MIN_STEP), bounds.max_replicas)))
     needed = whole_workers(observed.needed, -STALL_TOLERANCE)
     up, reason, message = _limit(needed, bounds, observed)
     spared = whole_workers(observed.needed, SPARE_CAPACITY)
@@ -158,33 +146,33 @@ def _follow_demand(
         return ScalingDecision(raised, reason, message, needed)
     if down >= current:
         return ScalingDecision(AutoscalingState(current), reason, message, max(needed, current))
-    lowered = _lower(state, current, down, bounds.window, now)
+    lowered = _lower(state, current, down, bounds.stabilization_window_seconds, now)
     kept = lowered.fewer if lowered.fewer_since is not None else lowered.desired
     return ScalingDecision(lowered, reason, message, min(kept, current))
 
 
-def _limit(needed: int, bounds: ScalingBounds, observed: Observation) -> tuple[int, str, str]:
+def _limit(needed: int, bounds: AutoscalingSpec, observed: Observation) -> tuple[int, str, str]:
     """Return the number within the limits, and the reason and message of the limit.
 
     The message does not contain `needed`: that number changes all the time, and each new message
     is a status write and an Event. The metrics have the number.
     """
     useful = observed.useful_workers
-    if useful and needed > useful and useful < bounds.maximum:
+    if useful and needed > useful and useful < bounds.max_replicas:
         limit = observed.useful_limit or "raise spec.partitions or spec.sidecar.readAhead"
         return (
-            max(useful, bounds.minimum),
+            max(useful, bounds.min_replicas),
             USELESS,
             f"more workers are needed, but only {useful} can work at the same time: {limit}",
         )
-    if needed > bounds.maximum:
+    if needed > bounds.max_replicas:
         return (
-            bounds.maximum,
+            bounds.max_replicas,
             MAXIMUM,
-            f"more than {bounds.maximum} workers are needed: raise "
+            f"more than {bounds.max_replicas} workers are needed: raise "
             "spec.workers.autoscaling.maxReplicas",
         )
-    return max(needed, bounds.minimum), "", ""
+    return max(needed, bounds.min_replicas), "", ""
 
 
 def _lower(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from distributed_input_operator.autoscaling.local_rate import met_locally
+from distributed_input.api.local_workers import PLANNED_SHARE
 
 MIN_RUNNING_SHARE = 0.01
 """Minimum share of its time that a trainer counts as running. It keeps the demand finite."""
@@ -35,7 +35,6 @@ class ConsumerCounters:
     rows: int = 0
     wait: float = 0.0
     wall: float = 0.0
-    epoch: int = 0
     useful_workers: int = 0
     useful_limit: str = ""
     finished: bool = False
@@ -88,7 +87,6 @@ class Measurement:
     """Rates of one input, in rows per second. None means unknown."""
 
     consumers: int = 0
-    epoch: int = 0
     rows_per_second: float = 0.0
     stall: float = 0.0
     """Share of the time that trainers waited for input, 0 to 1."""
@@ -218,7 +216,6 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
     wait = sum(max(0.0, now.wait - then.wait) for then, now in pairs)
     return Measurement(
         consumers=len(reading),
-        epoch=max((one.epoch for one in reading.values()), default=0),
         rows_per_second=sum(now.rows - then.rows for then, now in pairs) / seconds,
         stall=min(1.0, wait / wall) if wall > 0 else 0.0,
         demand=sum(rate for _, rate in rates) if rates else None,
@@ -267,6 +264,25 @@ def _local_capacity(
             capacity = (usual if rate is None else rate) * permits / seconds
             found[now.pod] = found.get(now.pod, 0.0) + capacity
     return found
+
+
+def met_locally(demand: Iterable[tuple[str, float]], capacity: Mapping[str, float]) -> float:
+    """Return the rows per second that need no worker pod.
+
+    A worker in a trainer's pod serves only this pod. So one pod's spare capacity does not meet
+    another pod's demand.
+
+    Laws: the result is at most the whole demand, and at most the whole capacity. It decreases with
+    no pod's capacity.
+
+    Args:
+        demand: pod and rows per second of each consumer. Several consumers may be in one pod.
+        capacity: rows per second that the workers in each pod can produce.
+    """
+    by_pod: dict[str, float] = {}
+    for pod, rate in demand:
+        by_pod[pod] = by_pod.get(pod, 0.0) + rate
+    return sum(min(rate, PLANNED_SHARE * capacity.get(pod, 0.0)) for pod, rate in by_pod.items())
 
 
 def _busy_rate(

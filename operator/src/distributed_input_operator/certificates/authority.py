@@ -15,14 +15,21 @@ import hmac
 from datetime import datetime, timedelta, timezone
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from distributed_input.api import identity
 from distributed_input.api.identity import Identity
 from distributed_input_operator.certificates.issuer import Issuer
-from distributed_input_operator.certificates.x509_parts import builder, common_name, key_usage
+from distributed_input_operator.certificates.x509_parts import (
+    authority,
+    builder,
+    common_name,
+    issue,
+    key_pem,
+    pem,
+)
 
 CLOCK_SKEW = timedelta(hours=1)
 """Maximum time that the clock of a process may be behind the operator's."""
@@ -52,12 +59,11 @@ class InputAuthority:
         self._master, self._owner = master, owner
         self._key = derived_key(master, f"authority/{owner.uid}")
         self._name = common_name(f"distributed-input {owner.uid}"[:64])
-        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
 
     @functools.cached_property
     def certificate(self) -> str:
         """The authority's certificate that it signs itself, as PEM. Its signature is random."""
-        return _pem(self._unsigned(self._name, _BEGIN, _END).sign(self._key, hashes.SHA256()))
+        return pem(self._unsigned(self._name, _BEGIN, _END).sign(self._key, hashes.SHA256()))
 
     def certificate_from(self, issuer: Issuer, now: datetime) -> str:
         """Return a certificate of the authority that an issuer signs, as PEM."""
@@ -66,7 +72,7 @@ class InputAuthority:
             .add_extension(issuer.key_identifier, critical=False)
             .sign(issuer.key, issuer.hash)
         )
-        return _pem(signed)
+        return pem(signed)
 
     def is_own(self, certificate: x509.Certificate) -> bool:
         """Whether this is a certificate of this authority, of any issuer."""
@@ -82,22 +88,12 @@ class InputAuthority:
         programs may trust its issuer. URI names end with a host that all inputs have.
         """
         names = [x509.DNSName(identity.domain(self._owner.uid)), _URI_HOST]
-        return (
-            builder(self._name, issuer, self._key, begin, end)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(key_usage(signs_certificates=True), critical=True)
-            .add_extension(x509.NameConstraints(names, None), critical=True)
-            .add_extension(self._identifier, critical=False)
-        )
+        unsigned = authority(self._name, issuer, self._key, begin, end)
+        return unsigned.add_extension(x509.NameConstraints(names, None), critical=True)
 
     def key(self, role: str) -> str:
         """Return the private key of a role, as PEM. It does not change while the input exists."""
-        encoded = self._role_key(role).private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        return encoded.decode()
+        return key_pem(self._role_key(role))
 
     def identity(self, role: str) -> Identity:
         """Return the identity of a role."""
@@ -111,21 +107,9 @@ class InputAuthority:
         if own.is_server:
             names.append(x509.DNSName(own.server_name))
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-        signed = (
-            builder(
-                common_name(role), self._name, self._role_key(role), now - CLOCK_SKEW, now + life
-            )
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(key_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier),
-                critical=False,
-            )
-            .sign(self._key, hashes.SHA256())
-        )
-        return _pem(signed)
+        key, begin, end = self._role_key(role), now - CLOCK_SKEW, now + life
+        unsigned = builder(common_name(role), self._name, key, begin, end)
+        return pem(issue(unsigned, names, usages, self._key))
 
     def seconds_left(
         self, pem: str, role: str, now: datetime, life: timedelta, end: datetime = _END
@@ -154,7 +138,3 @@ class InputAuthority:
 
     def _role_key(self, role: str) -> ec.EllipticCurvePrivateKey:
         return derived_key(self._master, f"role/{role}/{self._owner.uid}")
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()

@@ -14,6 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from distributed_input_operator.certificates.x509_parts import pem
+
 CHAIN_FIELD, KEY_FIELD = "tls.crt", "tls.key"
 """Fields of the Secret, as cert-manager writes them."""
 MISSING, FORBIDDEN, MALFORMED, NOT_VALID, NOT_AUTHORITY = (
@@ -111,7 +113,7 @@ def _parse(fields: Mapping[str, bytes], now: datetime) -> Issuer:
             f"{own.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}, not now: `kubectl describe "
             "certificate` shows why cert-manager does not renew it",
         )
-    return Issuer(own, key, "".join(map(_pem, (one for one in chain if not _is_root(one)))))
+    return Issuer(own, key, "".join(map(pem, (one for one in chain if not _is_root(one)))))
 
 
 def _refusal(chain: Sequence[x509.Certificate]) -> str:
@@ -148,7 +150,3 @@ def _refused(own: x509.Certificate, path_length: int) -> str:
 
 def _is_root(certificate: x509.Certificate) -> bool:
     return certificate.subject == certificate.issuer
-
-
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()

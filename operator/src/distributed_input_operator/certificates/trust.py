@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 from distributed_input.api import files
 from distributed_input_operator.certificates.authority import InputAuthority
 from distributed_input_operator.certificates.issuer import Issuer, UnusableIssuer
+from distributed_input_operator.certificates.x509_parts import pem
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,6 @@ def trust(
 def first(text: str) -> str:
     """Return the first certificate in a text, as PEM. Empty: it has none."""
     return "".join(map(pem, _certificates(text)[:1]))
-
-
-def pem(certificate: x509.Certificate) -> str:
-    """Return a certificate as PEM."""
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 _ANY_ROLE = "dispatcher"

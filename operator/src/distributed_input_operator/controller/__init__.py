@@ -9,8 +9,11 @@ ledger           claims and grants of all inputs
 budgets          reconciliation of the policy, and reallocation
 dispatchers      measurements of dispatchers
 dispatcher_access  credentials for dispatchers
+status_answer    their answers, read within bounds
+looks            measurements between two reconciliations
+startup          changes while a new leader lists all objects
 tokens           the inputs' tokens and private keys
-resync           periodic comparison of the store with the API server
 input_metrics    gauges of inputs and budgets
-leader, health   leader election, and the health page
+rollouts         whose pods get the operator's new template now
+leader           leader election
 """

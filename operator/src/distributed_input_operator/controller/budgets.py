@@ -17,7 +17,7 @@ from distributed_input.api.resource.status import PolicyStatus
 from distributed_input_operator.budget.claim import InputKey, WorkerRequest
 from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.startup.slices import in_slices
+from distributed_input_operator.controller.work_queue import in_slices
 from distributed_input_operator.kube.apply import write_status
 from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import REPLICA_SET
@@ -61,23 +61,24 @@ async def restore(context: ControllerContext) -> None:
 
 
 def _enter(context: ControllerContext, key: InputKey, of: NamespaceLabels) -> None:
-    if context.store.is_foreign(key):
-        return
+    if not context.store.is_foreign(key) and (request := _known_request(context, key, of)):
+        context.ledger.complete(request)
+
+
+def _known_request(
+    context: ControllerContext, key: InputKey, of: NamespaceLabels
+) -> WorkerRequest | None:
     stored = context.store.input(key)
     labels = None if stored is None else stored["metadata"].get("labels") or {}
-    if request := _existing_request(context, key, labels, of.get(key[0])):
-        context.ledger.complete(request)
+    return _existing_request(context, key, labels, of.get(key[0]))
 
 
 async def keep(context: ControllerContext, key: InputKey) -> None:
     """Enter what an input has whose spec cannot be used. It keeps that."""
     of = await _namespace_labels(context, context.ledger.policy, [key])
-    stored = context.store.input(key)
-    if stored is None:
+    if context.store.input(key) is None:
         return  # Its deletion is an event.
-    labels = stored["metadata"].get("labels") or {}
-    request = _existing_request(context, key, labels, of.get(key[0]))
-    if request is None:
+    if (request := _known_request(context, key, of)) is None:
         context.ledger.remove(key)
     else:
         context.ledger.request(request)

@@ -16,14 +16,14 @@ from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.controller.startup.first_changes import FirstChanges
 from distributed_input_operator.controller.startup.lanes import EarlierChanges
-from distributed_input_operator.controller.startup.slices import in_slices
-from distributed_input_operator.controller.work_queue import Lane, WorkQueue
+from distributed_input_operator.controller.work_queue import Lane, WorkQueue, in_slices
 from distributed_input_operator.kube.api import ApiError, backoff
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import INPUT, POLICY, Kind
+from distributed_input_operator.kube.kinds import INPUT, POLICY
 from distributed_input_operator.kube.reflector import Mirror, reflect
 from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.kube.watch import watch
+from distributed_input_operator.objects.kind import Kind
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,6 @@ class ControlLoop:
         self._namespaces = tuple(namespaces)
         self._may_write = may_write
         self._queue: WorkQueue[InputKey] = WorkQueue(namespace_of, WORKERS)
-        self._turn = asyncio.Lock()
         self._failures: dict[InputKey, int] = {}
         self._first: FirstChanges | None = None
         """Changes while the children are listed. None: there are budgets."""
@@ -93,8 +92,7 @@ class ControlLoop:
     async def _run(self, own: Sequence[Mirror]) -> None:
         """Wait until the custom kinds are listed, then list and watch all others, and work."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(WORKERS):
-                group.create_task(self._work_forever())
+            group.create_task(self._queue.run(self._work))
             for mirror in own:
                 await mirror.listed.wait()
             self._start_first_changes()
@@ -157,22 +155,15 @@ class ControlLoop:
         own = kind is INPUT and not self._context.store.is_foreign(key)
         return own and self._earlier.lane(key, obj, Lane.EVENT) is Lane.CHANGE
 
-    async def _work_forever(self) -> None:
-        while True:
-            key = await self._queue.get()
-            if not self._may_write():
-                _log.critical("the lease was not renewed in time: another replica may lead")
-                os._exit(1)
-            succeeded = False
-            try:
-                succeeded = await self._reconcile(key)
-            finally:
-                self._queue.done(key)
-                self._start_rollouts(key, failed=not succeeded)
-            # Most inputs need no request, so nothing else would run until all are reconciled. Only
-            # one worker at a time returns to the queue in each round of the event loop.
-            async with self._turn:
-                await asyncio.sleep(0)
+    async def _work(self, key: InputKey) -> None:
+        if not self._may_write():
+            _log.critical("the lease was not renewed in time: another replica may lead")
+            os._exit(1)
+        succeeded = False
+        try:
+            succeeded = await self._reconcile(key)
+        finally:
+            self._start_rollouts(key, failed=not succeeded)
 
     def _start_rollouts(self, key: InputKey, *, failed: bool) -> None:
         """Reconcile the inputs that may get the operator's template after this reconciliation."""

@@ -23,13 +23,12 @@ _UNITS = (1, 1000, 1)
 _INPUT_GAUGES = (
     metrics.ASKED,
     metrics.DESIRED,
+    metrics.LIMITED,
     metrics.READY,
     metrics.RECOMMENDED,
     metrics.STALL,
     metrics.ROWS,
 )
-_limited: dict[InputKey, str] = {}
-"""The budget that each limited input has in the gauge."""
 _rollouts: dict[RolloutState, int] = {}
 """The values of the gauge of rollouts. It is set only on a change: that is called very often."""
 
@@ -38,7 +37,8 @@ def set_input(key: InputKey, snapshot: Snapshot, plan: Plan) -> None:
     """Set the gauges of an input."""
     metrics.DESIRED.set(key, plan.desired)
     metrics.ASKED.set(key, plan.requested)
-    _set_limit(key, plan)
+    limit = plan.requested - plan.desired if plan.grant.message else None
+    metrics.LIMITED.set(key, limit, plan.grant.budget)
     metrics.READY.set(key, ready_workers(snapshot))
     set_measurement(key, snapshot.measured, parallelism(snapshot.resource))
 
@@ -55,8 +55,6 @@ def set_measurement(key: InputKey, measured: Measurement | None, threads: int) -
 
 def remove_input(key: InputKey) -> None:
     """Remove the gauges of a deleted input."""
-    if key in _limited:
-        metrics.LIMITED.remove(*key, _limited.pop(key))
     for gauge in _INPUT_GAUGES:
         gauge.set(key, None)
 
@@ -89,13 +87,3 @@ def set_rollouts(counts: Mapping[RolloutState, int]) -> None:
         if _rollouts.get(state) != count:
             metrics.ROLLOUTS.labels(state.value).set(count)
             _rollouts[state] = count
-
-
-def _set_limit(key: InputKey, plan: Plan) -> None:
-    budget = plan.grant.budget if plan.grant.message else None
-    before = _limited.get(key)
-    if before is not None and before != budget:
-        metrics.LIMITED.remove(*key, _limited.pop(key))
-    if budget is not None:
-        metrics.LIMITED.labels(*key, budget).set(plan.requested - plan.desired)
-        _limited[key] = budget

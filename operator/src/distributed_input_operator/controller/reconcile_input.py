@@ -23,7 +23,7 @@ from distributed_input_operator.kube.apply import apply, apply_one, failure, wri
 from distributed_input_operator.kube.owner import OwnerGone, confirm, correct
 from distributed_input_operator.kube.store import POLICY_KEY
 from distributed_input_operator.objects.shared import certificate_objects
-from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
+from distributed_input_operator.objects.snapshot import Failure, Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.plan import (
     QUIET_SECONDS,
@@ -91,7 +91,7 @@ async def _reconcile(
     plan = make_plan(snapshot, demand, grant, turn)
     state = plan.decision.state if plan.decision else None
     context.set_autoscaling_state(key, snapshot.resource.metadata.uid or "", state)
-    snapshot = await _create_secret(context, snapshot, plan.secret)
+    snapshot = await _create_secret(context, snapshot)
     blocking = [one for one in snapshot.missing if one.passing]
     # Without the input's own token, its pods would start with a token that is about to be deleted.
     failed = [] if blocking else await apply(context.api, context.store, snapshot, plan)
@@ -101,7 +101,8 @@ async def _reconcile(
     refusal = "" if blocking else _record_write(context, key, after, plan, demand, failures)
     if context.rollouts.state(key) is RolloutState.FAILING and not failed_before:
         cause = refusal or next(one.failing for one in demand.changes if one.failing)
-        await _report_failing_rollout(context, snapshot, cause, now)
+        _log.warning("%s/%s: the operator's new pods fail: %s", *key, cause)
+        await events.report_failing_rollout(context.api, snapshot, cause, now)
     status = input_status(after, plan, failures, now)
     if status is not None:
         uid = snapshot.resource.metadata.uid or ""
@@ -109,9 +110,7 @@ async def _reconcile(
             # A new input, which is not read before its children are created, is deleted too.
             raise OwnerGone(uid, None)
         found = [*snapshot.missing, *failures, *plan.waiting]
-        await events.report_problems(context.api, snapshot, status, found, now)
-        await events.report_limit(context.api, snapshot, status, now)
-        await events.report_mismatches(context.api, snapshot, status, now)
+        await events.report(context.api, snapshot, status, found, now)
     if blocking:
         raise ApiError(0, blocking[0].reason, blocking[0].message)
     input_metrics.set_input(key, snapshot, plan)
@@ -122,17 +121,15 @@ async def _reconcile(
     return plan.interval
 
 
-async def _create_secret(
-    context: ControllerContext, snapshot: Snapshot, secret: Manifest | None
-) -> Snapshot:
+async def _create_secret(context: ControllerContext, snapshot: Snapshot) -> Snapshot:
     """Create the input's Secret, if it is due. Return the snapshot, with the error if there is one.
 
     Raises OwnerGone if the input is deleted.
     """
-    if secret is None:
+    if snapshot.secret is None:
         return snapshot
     try:
-        await context.tokens.create(snapshot.resource, secret, young=snapshot.young)
+        await context.tokens.create(snapshot.resource, snapshot.secret, young=snapshot.young)
     except ApiError as error:
         # For example a quota. The Secret may exist, so the others are applied.
         return replace(snapshot, missing=(*snapshot.missing, failure(error)))
@@ -154,14 +151,6 @@ def _record_write(
         return ""  # The request is retried.
     context.rollouts.record_write(key, refused=missing)
     return final if missing else ""
-
-
-async def _report_failing_rollout(
-    context: ControllerContext, snapshot: Snapshot, cause: str, now: float
-) -> None:
-    namespace = snapshot.resource.metadata.namespace
-    _log.warning("%s/%s: the operator's new pods fail: %s", namespace, snapshot.name, cause)
-    await events.report_failing_rollout(context.api, snapshot, cause, now)
 
 
 async def _reconcile_invalid(
@@ -193,7 +182,7 @@ async def _renew_certificates(context: ControllerContext, key: InputKey) -> floa
     snapshot = await observe_invalid(context, key)
     if snapshot is None:
         return QUIET_SECONDS
-    await _create_secret(context, snapshot, snapshot.secret)
+    await _create_secret(context, snapshot)
     for one in certificate_objects(snapshot.resource, snapshot.certificates):
         if not is_up_to_date(snapshot, one):
             await confirm(context.api, snapshot.resource)

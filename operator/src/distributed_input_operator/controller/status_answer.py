@@ -156,7 +156,6 @@ def _consumer(one: ConsumerHeartbeatRequest, texts: _Texts) -> ConsumerCounters:
         rows=_count(one.rows),
         wait=_seconds(one.wait_seconds),
         wall=_seconds(one.wall_seconds),
-        epoch=_count(one.epoch),
         useful_workers=one.useful_workers,
         useful_limit=texts.cut(one.useful_limit),
         finished=one.finished,
@@ -194,7 +193,7 @@ def _cut(value: str) -> str:
 
 def _count(value: int) -> int:
     if value > _MAX_COUNT:
-        raise UnusableAnswer("a counter is not a number of rows, batches or epochs")
+        raise UnusableAnswer("a counter is not a number of rows, batches or replays")
     return value
 
 

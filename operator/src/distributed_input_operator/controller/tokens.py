@@ -79,17 +79,13 @@ class InputTokens:
 
     async def token(self, resource: DistributedInput) -> str:
         """Return the input's token. Raise ApiError if the key cannot be read."""
-        if not self._key:
-            self._key = await self._read_key()
-        return derive(self._key, resource.metadata.uid or "")
+        return derive(await self._master(), resource.metadata.uid or "")
 
     async def authority(self, resource: DistributedInput) -> InputAuthority:
         """Return the authority of an encrypted input. Raise ApiError if the key cannot be read."""
-        if not self._key:
-            self._key = await self._read_key()
         meta = resource.metadata
         owner = Identity(meta.namespace or "", meta.name, meta.uid or "", identity.OPERATOR)
-        return InputAuthority(self._key, owner)
+        return InputAuthority(await self._master(), owner)
 
     def is_due(self, resource: DistributedInput, *, applied: bool) -> bool:
         """Return whether to try to create the input's Secret now.
@@ -153,8 +149,13 @@ class InputTokens:
             return False
         return True
 
+    async def _master(self) -> bytes:
+        """Return the key. Read it once, and create it if there is none."""
+        if not self._key:
+            self._key = await self._read_key()
+        return self._key
+
     async def _read_key(self) -> bytes:
-        """Return the key. Create it if there is none."""
         found = await self._api.get(SECRET, self._namespace, self._key_secret)
         if found is None:
             await self._create(_key_manifest(self._namespace, self._key_secret))

@@ -5,7 +5,8 @@ The webhook reads inputs and owners from the API server. Here, both must be in t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,6 @@ from distributed_input.api.resource.parse import parse_all
 from distributed_input.api.resource.problems import ResourceError
 from distributed_input.api.resource.yaml_lines import YamlError, documents
 from distributed_input_operator.injection.pod import (
-    FindInput,
     host_network_warnings,
     inject,
     requests_sidecar,
@@ -97,35 +97,25 @@ def _inject_document(
     def find(name: str) -> DistributedInput:
         return _find(name, meta.get("namespace"), inputs, settings)
 
-    templates = list(_templates(value))
+    warnings: list[list[str]] = []
+
+    def injected(one: Any) -> Any:
+        """Return a value with the sidecar in all pods and pod templates that request it."""
+        if _is_template(one):
+            warnings.append(host_network_warnings(one, find))
+            return inject(one, _owners(value), find, settings)
+        if isinstance(one, list):
+            return [injected(each) for each in one]
+        if isinstance(one, dict):
+            return {key: injected(each) for key, each in one.items()}
+        return one
+
     try:
-        warnings = [text for one in templates for text in host_network_warnings(one, find)]
-        manifest = _inject_templates(value, value, find, settings)
+        manifest = injected(value)
     except RefusedError as error:
         raise RefusedError(f"{title}: {error}") from None
-    return _Injected(manifest, tuple(f"{title}: {one}" for one in warnings), len(templates))
-
-
-def _templates(value: Any) -> Iterator[Manifest]:
-    """Yield all pods and pod templates in a value that request the sidecar."""
-    if _is_template(value):
-        yield value
-        return
-    children = value.values() if isinstance(value, dict) else value
-    if isinstance(value, dict | list):
-        for one in children:
-            yield from _templates(one)
-
-
-def _inject_templates(value: Any, owner: Manifest, find: FindInput, settings: Settings) -> Any:
-    """Return a value with the sidecar in all pods and pod templates that request it."""
-    if _is_template(value):
-        return inject(value, _owners(owner), find, settings)
-    if isinstance(value, list):
-        return [_inject_templates(one, owner, find, settings) for one in value]
-    if isinstance(value, dict):
-        return {key: _inject_templates(one, owner, find, settings) for key, one in value.items()}
-    return value
+    texts = tuple(f"{title}: {one}" for one in itertools.chain.from_iterable(warnings))
+    return _Injected(manifest, texts, len(warnings))
 
 
 def _is_template(value: Any) -> bool:

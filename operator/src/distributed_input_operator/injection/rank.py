@@ -4,7 +4,7 @@
 
 1. the pod's annotations,
 2. TF_CONFIG,
-3. the pod's owners, see `RESOLVERS`,
+3. the pod's owners, see `RANKS`,
 4. the TPU slice,
 5. a pod without an owner: it is the only trainer.
 
@@ -13,6 +13,7 @@ If no source applies, the pod is refused. A guess could give the rows of one tra
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from distributed_input.api import names
@@ -32,9 +33,19 @@ from distributed_input_operator.injection.trainer_pod import (
     controller,
     literal,
 )
+from distributed_input_operator.objects.kind import Kind
 
-RESOLVERS = (job_set.RESOLVER, job.RESOLVER, stateful_set.RESOLVER)
-"""The kinds of owners that give their pods a rank. The first one that applies is used."""
+RANKS: Mapping[Kind, Callable[[Manifest, Owners, int | None], TrainerRank | None]] = {
+    job_set.JOB_SET: job_set.rank,
+    job.JOB: job.rank,
+    stateful_set.STATEFUL_SET: stateful_set.rank,
+}
+"""The kinds of owners that give their pods a rank. The first one that applies is used.
+
+The arguments are the pod or its template, the owners, and the number of trainers in the pod's
+annotation, or None. The result is None if the owners are not of this kind. An owner of this kind
+that gives its pods no rank is a RefusedError.
+"""
 
 
 def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
@@ -42,7 +53,7 @@ def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
 
     Args:
         pod: a pod that is being created, or the pod template of the object in `owners`.
-        owners: what controls the pod, as far as `RESOLVERS` has its kinds.
+        owners: what controls the pod, as far as `RANKS` has its kinds.
 
     Raises:
         RefusedError: no source has index and count, or a source is inconsistent.
@@ -55,7 +66,7 @@ def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
         index = 0
     found = TrainerRank(literal(index), count, "annotations") if index is not None else None
     found = found or rank_from_tf_config(pod)
-    found = found or next(filter(None, (one.rank(pod, owners, count) for one in RESOLVERS)), None)
+    found = found or next(filter(None, (rank(pod, owners, count) for rank in RANKS.values())), None)
     if found is None and not (owners and controller(owners[-1])):
         # What controls the owner may have further slices.
         found = rank_from_tpu(pod)

@@ -11,7 +11,12 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
 from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
 from distributed_input_operator.injection.trainer_pod import RefusedError, TrainerRank
-from distributed_input_operator.objects.children import certificate_sources, process_fields
+from distributed_input_operator.objects.children import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    certificate_sources,
+    process_fields,
+)
 from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.worker import parallelism
 
@@ -53,13 +58,7 @@ def sidecar_container(
     Raises:
         RefusedError: the inputs set different images.
     """
-    security: dict[str, Any] = {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "runAsNonRoot": True,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    security = {**CONTAINER_SECURITY, **POD_SECURITY}
     probe = {"httpGet": {"path": "/healthz", "port": port}}
     fields = process_fields(_arguments(inputs, port))
     return {

@@ -19,15 +19,16 @@ from distributed_input.api import names
 from distributed_input_operator import metrics
 from distributed_input_operator.kube.fair_order import FairLimit
 from distributed_input_operator.kube.json_text import Json, decode, decode_list
-from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, Kind
+from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT
+from distributed_input_operator.objects.kind import Kind
 
 TIMEOUT_SECONDS = 15.0
 MAX_CONCURRENT = 64
 """Maximum number of concurrent requests, of which one namespace has at most half. They keep an API
 server busy without overloading it."""
 _PAGE = 250
-_TEXT_LENGTH = 1000
 _MIN_BACKOFF_SECONDS = 0.5
+_TEXT_LENGTH = 1000
 """Maximum length of the text that is kept of a response without JSON."""
 _NOT_TYPED = "failed to create typed patch object"
 """Server-side apply's message about a field that is unknown, has another type, or occurs twice.
@@ -164,17 +165,10 @@ class Api:
         path = kind.path(namespace)
         timeout = aiohttp.ClientTimeout(total=seconds + TIMEOUT_SECONDS, sock_read=silent)
         try:
-            serialized = await self._client.param_serialize(
-                "GET",
-                path,
-                query_params=query,
-                header_params={"Accept": "application/json"},
-                auth_settings=["BearerToken"],
-            )
-            response = await self._client.call_api(*serialized, _request_timeout=timeout)
+            response = await self._send("GET", path, query, timeout=timeout)
             with contextlib.closing(response.response):
                 if response.status >= 300:
-                    data: bytes = await response.read()  # type: ignore[no-untyped-call]
+                    data: bytes = await response.read()
                     _parse_response("watch", path, int(response.status), data)
                 async for line in response.response.content:
                     event = decode(line)
@@ -196,49 +190,45 @@ class Api:
     async def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Json:
         """Apply an object on the server side. It overrides other managers. Raises ApiError."""
         kind, meta = BY_NAME[manifest["kind"]], manifest["metadata"]
-        metrics.WRITES.labels(f"{kind.plural}/{subresource}".rstrip("/")).inc()
-        return await self.request(
-            "PATCH",
-            kind.path(meta.get("namespace"), meta["name"], subresource),
-            body=manifest,
-            query={"fieldManager": self._manager, "force": "true"},
-            headers={"Content-Type": "application/apply-patch+yaml"},
-        )
+        place = meta.get("namespace"), meta["name"], subresource
+        return await self._write("PATCH", kind, place, manifest, "apply-patch+yaml", force="true")
 
     async def create(self, manifest: Mapping[str, Any]) -> Json:
         """Create an object. Raises ApiError, with reason AlreadyExists if it exists."""
-        kind = BY_NAME[manifest["kind"]]
-        metrics.WRITES.labels(kind.plural).inc()
-        return await self.request(
-            "POST",
-            kind.path(manifest["metadata"]["namespace"]),
-            body=manifest,
-            query={"fieldManager": self._manager},
-        )
+        kind, place = BY_NAME[manifest["kind"]], (manifest["metadata"]["namespace"],)
+        return await self._write("POST", kind, place, manifest, "json")
 
     async def annotate(
         self, kind: Kind, namespace: str, name: str, values: Mapping[str, str]
     ) -> Json:
         """Set these annotations of an object, and nothing else. Raises ApiError."""
-        metrics.WRITES.labels(kind.plural).inc()
-        return await self.request(
-            "PATCH",
-            kind.path(namespace, name),
-            body={"metadata": {"annotations": dict(values)}},
-            query={"fieldManager": self._manager},
-            headers={"Content-Type": "application/merge-patch+json"},
-        )
+        changes = {"metadata": {"annotations": dict(values)}}
+        return await self._write("PATCH", kind, (namespace, name), changes, "merge-patch+json")
 
     async def scale(self, namespace: str, deployment: Mapping[str, Any], replicas: int) -> Json:
         """Set the number of replicas of this Deployment, and nothing else. Raises ApiError."""
         meta = deployment["metadata"]
-        metrics.WRITES.labels(DEPLOYMENT.plural).inc()
+        changes = {"metadata": {"uid": meta["uid"]}, "spec": {"replicas": replicas}}
+        place = namespace, meta["name"]
+        return await self._write("PATCH", DEPLOYMENT, place, changes, "merge-patch+json")
+
+    async def _write(
+        self,
+        method: str,
+        kind: Kind,
+        place: tuple[str, ...],
+        body: Mapping[str, Any],
+        content: str,
+        **query: str,
+    ) -> Json:
+        """Write as the field manager, and count it. `place` has the arguments of `Kind.path`."""
+        metrics.WRITES.labels("/".join((kind.plural, *place[2:])).rstrip("/")).inc()
         return await self.request(
-            "PATCH",
-            DEPLOYMENT.path(namespace, meta["name"]),
-            body={"metadata": {"uid": meta["uid"]}, "spec": {"replicas": replicas}},
-            query={"fieldManager": self._manager},
-            headers={"Content-Type": "application/merge-patch+json"},
+            method,
+            kind.path(*place),
+            body=body,
+            query={"fieldManager": self._manager, **query},
+            headers={"Content-Type": f"application/{content}"},
         )
 
     async def request(
@@ -252,27 +242,34 @@ class Api:
         parse: Callable[[bytes], Json] = decode,
     ) -> Json:
         """Send one request. Return the JSON of the response. Raises ApiError."""
-        all_headers = {
-            "Accept": "application/json",
-            "Content-Type": "application/json",
-            **(headers or {}),
-        }
+        sent = {"Content-Type": "application/json", **(headers or {})}
         try:
             async with self._limit.turn(_namespace(path)), asyncio.timeout(TIMEOUT_SECONDS):
-                serialized = await self._client.param_serialize(
-                    method,
-                    path,
-                    query_params=list((query or {}).items()),
-                    header_params=all_headers,
-                    body=body,
-                    auth_settings=["BearerToken"],
-                )
-                response = await self._client.call_api(*serialized)
-                data: bytes = await response.read()  # type: ignore[no-untyped-call]
+                response = await self._send(method, path, [*(query or {}).items()], sent, body)
+                data: bytes = await response.read()
         except (aiohttp.ClientError, ApiException, OSError, TimeoutError) as error:
             message = f"{method} {path}: no response: {str(error) or type(error).__name__}"
             raise ApiError(0, "Unreachable", message) from error
         return _parse_response(method, path, int(response.status), data, parse)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> Any:
+        serialized = await self._client.param_serialize(
+            method,
+            path,
+            query_params=query,
+            header_params={"Accept": "application/json", **(headers or {})},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        return await self._client.call_api(*serialized, _request_timeout=timeout)
 
 
 def _namespace(path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from distributed_input.api import names, timestamps
@@ -32,26 +32,18 @@ _MESSAGE_LENGTH = 1024
 _log = logging.getLogger(__name__)
 
 
-async def report_limit(api: Api, snapshot: Snapshot, status: Mapping[str, Any], now: float) -> None:
-    """Create an Event if a limit is new, has changed or is gone. A failure is only logged."""
-    before = next((one for one in snapshot.status.conditions if one.type == LIMITED), None)
-    after = next((one for one in status["conditions"] if one["type"] == LIMITED), None)
-    if after is not None and (before is None or before.message != after["message"]):
-        kind = "Normal" if after["reason"] in _INTENDED else "Warning"
-        await _create(api, _meta(snapshot), kind, after["reason"], after["message"], now)
-    elif before is not None and after is None:
-        message = f"all {status['workers']['requested']} requested workers are granted"
-        await _create(api, _meta(snapshot), "Normal", "ScalingUnlimited", message, now)
+_News = tuple[str, str, str]
+"""Type, reason and message of an Event."""
 
 
-async def report_problems(
+async def report(
     api: Api,
     snapshot: Snapshot,
     status: Mapping[str, Any],
     failures: Iterable[Failure],
     now: float,
 ) -> None:
-    """Create an Event for each problem that is new. A failure is only logged.
+    """Create an Event for each part of a status that is news. A failure is only logged.
 
     Args:
         api: the API server.
@@ -60,11 +52,13 @@ async def report_problems(
         failures: of this reconciliation. Those that the operator retries get no Event.
         now: seconds since 1970.
     """
-    known = {(one.type, one.reason) for one in snapshot.status.conditions}
-    known |= {(APPLIED, one.reason) for one in failures if one.passing}
-    for one in status["conditions"]:
-        if one["type"] in PROBLEMS and (one["type"], one["reason"]) not in known:
-            await _create(api, _meta(snapshot), "Warning", one["reason"], one["message"], now)
+    news = (
+        *_new_problems(snapshot, status, failures),
+        *_new_limit(snapshot, status),
+        *_new_mismatches(snapshot, status),
+    )
+    for kind, reason, message in news:
+        await _create(api, _meta(snapshot), kind, reason, message, now)
 
 
 async def report_invalid(api: Api, meta: Mapping[str, Any], message: str, now: float) -> None:
@@ -85,14 +79,34 @@ async def report_failing_rollout(api: Api, snapshot: Snapshot, cause: str, now: 
     await _create(api, _meta(snapshot), "Warning", ROLLOUT_FAILING, message, now)
 
 
-async def report_mismatches(
-    api: Api, snapshot: Snapshot, status: Mapping[str, Any], now: float
-) -> None:
-    """Create an Event if more replays made other rows than before. A failure is only logged."""
+def _new_problems(
+    snapshot: Snapshot, status: Mapping[str, Any], failures: Iterable[Failure]
+) -> Iterator[_News]:
+    known = {(one.type, one.reason) for one in snapshot.status.conditions}
+    known |= {(APPLIED, one.reason) for one in failures if one.passing}
+    for one in status["conditions"]:
+        if one["type"] in PROBLEMS and (one["type"], one["reason"]) not in known:
+            yield "Warning", one["reason"], one["message"]
+
+
+def _new_limit(snapshot: Snapshot, status: Mapping[str, Any]) -> Iterator[_News]:
+    """Yield a limit that is new or has changed, or its end."""
+    before = next((one for one in snapshot.status.conditions if one.type == LIMITED), None)
+    after = next((one for one in status["conditions"] if one["type"] == LIMITED), None)
+    if after is not None and (before is None or before.message != after["message"]):
+        kind = "Normal" if after["reason"] in _INTENDED else "Warning"
+        yield kind, after["reason"], after["message"]
+    elif before is not None and after is None:
+        message = f"all {status['workers']['requested']} requested workers are granted"
+        yield "Normal", "ScalingUnlimited", message
+
+
+def _new_mismatches(snapshot: Snapshot, status: Mapping[str, Any]) -> Iterator[_News]:
+    """Yield that more replays made other rows than before."""
     trainers = snapshot.status.trainers
     before = trainers.replay_mismatches if trainers else 0
     if (status.get("trainers") or {}).get("replayMismatches", 0) > before:
-        await _create(api, _meta(snapshot), "Warning", REPLAY_DIFFERS, _REPLAY_DIFFERS_MESSAGE, now)
+        yield "Warning", REPLAY_DIFFERS, _REPLAY_DIFFERS_MESSAGE
 
 
 def _meta(snapshot: Snapshot) -> dict[str, Any]:

@@ -19,9 +19,8 @@ from distributed_input_operator.certificates.issuer import (
     UnusableIssuer,
     parse,
 )
-from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import SECRET
-from distributed_input_operator.kube.read_cache import ObjectReader
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ class IssuerSecret:
 
     def __init__(
         self,
-        api: ObjectReader,
+        api: Api,
         namespace: str,
         name: str,
         clock: Callable[[], float] = time.monotonic,

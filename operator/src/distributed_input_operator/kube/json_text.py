@@ -1,7 +1,8 @@
-"""JSON of the API server. An operator reads long lists at its start, so this is msgspec."""
+"""JSON and texts of the API server. A start reads long lists, so this is msgspec."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
@@ -14,8 +15,17 @@ _PARTS = msgspec.json.Decoder(_Parts)
 _OBJECT = msgspec.json.Decoder(Json)
 _ANY = msgspec.json.Decoder()
 
+_NEVER_FREED = ((3, 12), (3, 12, 7))
+"""From the first to before the second of these versions, Python never frees an interned string."""
+
 encode = msgspec.json.encode
 """Return a value as JSON."""
+
+
+def shared(text: str) -> str:
+    """Return the first text that equals this one, if Python frees it when nothing uses it."""
+    first, fixed = _NEVER_FREED
+    return text if first <= sys.version_info[:3] < fixed else sys.intern(text)
 
 
 def decode(data: bytes) -> Json:

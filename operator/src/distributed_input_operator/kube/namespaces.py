@@ -6,9 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import NAMESPACE
-from distributed_input_operator.kube.read_cache import ObjectReader
 
 _log = logging.getLogger(__name__)
 
@@ -19,7 +18,7 @@ SECONDS = 60.0
 class NamespaceLabels:
     """Reads the labels of namespaces, each at most once a minute."""
 
-    def __init__(self, api: ObjectReader, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._clock = clock
         self._known: dict[str, tuple[float, Mapping[str, str] | None]] = {}

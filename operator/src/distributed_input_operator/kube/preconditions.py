@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from distributed_input_operator.kube.api import Api, ApiError
-from distributed_input_operator.kube.kinds import INPUT, POLICY, POLICY_RULES, RULES, Kind
+from distributed_input_operator.kube.kinds import INPUT, POLICY, POLICY_RULES, RULES
+from distributed_input_operator.objects.kind import Kind
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 10.0

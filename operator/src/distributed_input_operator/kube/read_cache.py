@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
+from distributed_input_operator.kube.api import Api
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import Kind
+from distributed_input_operator.objects.kind import Kind
 
 SECONDS = 1.0
 """Age up to which a read is used again. The pod could as well have come that much earlier."""
-
-
-class ObjectReader(Protocol):
-    """A source of objects, such as `api.Api`."""
-
-    async def get(self, kind: Kind, namespace: str, name: str) -> Json | None: ...
 
 
 class ReadCache:
@@ -24,7 +18,7 @@ class ReadCache:
     A failed read, or an object that does not exist, is read again for the next caller.
     """
 
-    def __init__(self, api: ObjectReader) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
         self._reads: dict[tuple[str, str], asyncio.Task[Json | None]] = {}
 

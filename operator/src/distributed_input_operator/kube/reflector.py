@@ -14,8 +14,8 @@ from collections.abc import Callable
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.kube.api import Api, ApiError, backoff
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.kube.store import Store
+from distributed_input_operator.objects.kind import Kind
 
 _log = logging.getLogger(__name__)
 

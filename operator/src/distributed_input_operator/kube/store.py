@@ -19,8 +19,7 @@ from distributed_input.api.resource.input import KIND, manager
 from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.kube import json_text
-from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.shared_text import shared
+from distributed_input_operator.kube.json_text import Json, shared
 from distributed_input_operator.objects.snapshot import Key
 
 POLICY_KEY: InputKey = ("", POLICY_NAME)

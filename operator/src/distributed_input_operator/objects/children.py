@@ -21,6 +21,17 @@ then be removed from the object."""
 NO_TLS_1_2 = {"name": environment.GRPC_CIPHERS_ENV, "value": environment.NO_TLS_1_2}
 """The variable of encrypted processes that switches off TLS 1.2."""
 
+CONTAINER_SECURITY: dict[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+POD_SECURITY: dict[str, Any] = {
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What the Pod Security Standard "restricted" requires."""
+
 _LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LOST_NODE_SECONDS = 30
 """Kubernetes taints a node after 40 to 50 s of silence. Most nodes that recover do so within
@@ -111,10 +122,7 @@ def pod_template(
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": POD_SECURITY,
             **spec,
         },
     }
@@ -216,11 +224,7 @@ def container(
             {"name": names.METRICS_PORT_NAME, "containerPort": names.METRICS_PORT},
         ],
         "resources": dict(resources),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": CONTAINER_SECURITY,
         # Kubernetes copies the last log lines to the pod's status. The operator reports them in a
         # condition of the input.
         "terminationMessagePolicy": "FallbackToLogsOnError",

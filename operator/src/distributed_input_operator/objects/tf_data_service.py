@@ -13,7 +13,11 @@ from distributed_input.api import environment, files, flags, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity_bytes
 from distributed_input.api.resource.sections.processes import TfDataServiceSpec
-from distributed_input_operator.objects.children import SCRATCH_MOUNT
+from distributed_input_operator.objects.children import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    SCRATCH_MOUNT,
+)
 from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.snapshot import Settings
 
@@ -79,11 +83,7 @@ def add_tf_data_dispatcher(
         "containers": [*pod["containers"], process],
         "volumes": [*pod["volumes"], volume],
         # Without fsGroup, only root could write to a new claim.
-        "securityContext": {
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-            "fsGroup": names.USER_ID,
-        },
+        "securityContext": {**POD_SECURITY, "fsGroup": names.USER_ID},
     }
 
 
@@ -130,10 +130,6 @@ def _container(
         "ports": [{"name": names.TF_DATA_PORT_NAME, "containerPort": port}],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - private to the container
         "resources": container_resources(service.resources, _DEFAULT_REQUESTS),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

@@ -155,24 +155,20 @@ def worker_objects(
 
 
 def _worker_template(resource: DistributedInput, settings: Settings, code: str) -> dict[str, Any]:
-    merged = merge(
-        _template(resource, settings, code), resource.spec.workers.template.further_fields
+    name = resource.metadata.name
+    # Python imports a module only once, so other code or another dataset needs new processes.
+    config = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
+    pod = add_tf_data_worker(resource, settings, _pod(resource, settings))
+    template = queued(
+        pod_template(name, names.WORKER, pod, config), resource.metadata, names.WORKER
     )
+    merged = merge(template, resource.spec.workers.template.further_fields)
     if resource.spec.is_encrypted:
         # The user's template does not weaken the encryption.
         for process in merged["spec"].get("containers") or ():
             if process.get("name") == names.WORKER:
                 process["env"] = variables(*process.get("env", ()), NO_TLS_1_2)
     return dict(merged)
-
-
-def _template(resource: DistributedInput, settings: Settings, code: str) -> dict[str, Any]:
-    name = resource.metadata.name
-    # Python imports a module only once, so other code or another dataset needs new processes.
-    config = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
-    pod = add_tf_data_worker(resource, settings, _pod(resource, settings))
-    template = pod_template(name, names.WORKER, pod, config)
-    return queued(template, resource.metadata, names.WORKER)
 
 
 def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from distributed_input.api import names
@@ -41,32 +42,26 @@ def worker_request(
     consumers = max(1, _consumers(snapshot))
     existing = snapshot.live("Deployment", names.dispatcher(snapshot.name))
     started = _dispatcher_amount(existing, snapshot.pods, others) is not None
-    present = snapshot.pods if started else ()
-    first = _dispatcher_amount(dispatcher, present, others)
-    claim = Claim(
-        (resource.metadata.namespace or "", snapshot.name),
+    first = _dispatcher_amount(dispatcher, snapshot.pods if started else (), others)
+    key = resource.metadata.namespace or "", snapshot.name
+    found = _request(key, live, pods, size, first, others)
+    claim = replace(
+        found.claim,
         requested=requested,
         minimum=min(minimum, requested),
-        replicas=_replicas(live),
-        leaving=_leaving(live, pods),
-        excess=_excess(pods, size),
         stall_cost=float(trainers.accelerators_per_trainer * consumers),
         priority=trainers.priority,
-        worker_size=size,
-        dispatcher=NOTHING if first is None else first,
         started=started,
         needed=decision.needed if decision else None,
     )
-    return WorkerRequest(
-        claim,
-        trainers.accelerator or "",
+    return replace(
+        found,
+        claim=claim,
+        accelerator=trainers.accelerator or "",
         weight=float(quantity(trainers.weight)),
         priority_class=trainers.priority_class or "",
         labels=dict(resource.metadata.labels),
         namespace_labels=snapshot.namespace_labels,
-        scaling=_is_scaling(live, pods),
-        incomplete=_is_incomplete(live, pods),
-        resources=tuple(others),
     )
 
 
@@ -92,43 +87,51 @@ def existing_request(
         others: names of the resources besides CPU and memory that budgets limit.
         namespace_labels: the labels of its namespace. None: unknown.
     """
-    count = _replicas(live)
-    amount, pods = _dispatcher_amount(dispatcher, pods, others), worker_pods(pods)
-    first, started = amount or NOTHING, amount is not None
-    if not count and not pods and not started:
+    first, pods = _dispatcher_amount(dispatcher, pods, others), worker_pods(pods)
+    if not _replicas(live) and not pods and first is None:
         return None
     if live:
         size = _worker_size(template_amount(live, others), live, pods, others)
     else:
         size = _largest(pods) if pods else (1, 0, 0)
-    excess = _excess(pods, size)
-    if labels is None:  # The Deployment creates pods until the garbage collector deletes it.
-        left = count + _leaving(live, pods)
-        claim = Claim(key, 0, leaving=left, worker_size=size, excess=excess, dispatcher=first)
-        return WorkerRequest(
-            claim,
-            labels=None,
-            namespace_labels=namespace_labels,
-            scaling=_is_incomplete(live, pods) or _is_scaling(live, pods),
-            resources=tuple(others),
-        )
+    found = replace(
+        _request(key, live, pods, size, first, others), namespace_labels=namespace_labels
+    )
+    if labels is not None:
+        return replace(found, labels=dict(labels))
+    # The Deployment creates pods until the garbage collector deletes it.
+    claim = replace(
+        found.claim, requested=0, minimum=0, replicas=0, leaving=found.claim.present, started=True
+    )
+    scaling = found.scaling or found.incomplete
+    return replace(found, claim=claim, labels=None, scaling=scaling, incomplete=False)
+
+
+def _request(
+    key: InputKey,
+    live: Manifest,
+    pods: Sequence[Pod],
+    size: Amount,
+    dispatcher: Amount | None,
+    others: Sequence[str],
+) -> WorkerRequest:
+    """Return a request for what an input has. The arguments are those of `existing_request`."""
+    count = _replicas(live)
     claim = Claim(
         key,
-        count,
-        count,
-        count,
-        _leaving(live, pods),
+        requested=count,
+        minimum=count,
+        replicas=count,
+        leaving=_leaving(live, pods),
+        excess=_excess(pods, size),
         worker_size=size,
-        excess=excess,
-        dispatcher=first,
-        started=started,
+        dispatcher=NOTHING if dispatcher is None else dispatcher,
+        started=dispatcher is not None,
     )
     return WorkerRequest(
         claim,
-        labels=dict(labels),
-        namespace_labels=namespace_labels,
         scaling=_is_scaling(live, pods),
-        incomplete=_is_incomplete(live, pods),
+        incomplete=count > _running(pods),
         resources=tuple(others),
     )
 
@@ -163,10 +166,6 @@ def _replicas(live: Manifest) -> int:
 def _leaving(live: Manifest, pods: Sequence[Pod]) -> int:
     """Return how many pods terminate, or are about to because the Deployment has fewer replicas."""
     return len(pods) - min(_running(pods), _replicas(live))
-
-
-def _is_incomplete(live: Manifest, pods: Sequence[Pod]) -> bool:
-    return _replicas(live) > _running(pods)
 
 
 def _running(pods: Sequence[Pod]) -> int:

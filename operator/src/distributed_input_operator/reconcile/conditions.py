@@ -18,7 +18,13 @@ from distributed_input_operator.objects.snapshot import (
     Snapshot,
 )
 from distributed_input_operator.reconcile.pace import Turn
-from distributed_input_operator.reconcile.rollout import DEADLINE, Rollout, is_observed, rollout
+from distributed_input_operator.reconcile.rollout import (
+    DEADLINE,
+    Rollout,
+    is_observed,
+    refusal_message,
+    rollout,
+)
 
 READY = "Ready"
 RECONCILING = "Reconciling"
@@ -55,6 +61,23 @@ NO_LOCAL = "NoLocalWorkers"
 
 _NO_WORKERS = (SUSPENDED, PAUSED, BUDGET_SPENT, OTHERS_LEAVE, POLICY_UNUSABLE, NO_LOCAL)
 """Reasons why there are no workers, and why the operator starts none."""
+_PENDING: Mapping[Turn | None, Failure] = {
+    Turn.WAIT: Failure(
+        "WaitingForTurn",
+        "the operator replaces the pods of other inputs first: these pods keep serving",
+    ),
+    Turn.FOLLOW: Failure(
+        "OtherChange",
+        "another change replaces pods of this input first: the others keep serving",
+    ),
+    Turn.STOPPED: Failure(
+        "RolloutStopped",
+        "the operator's new pods fail in other inputs, so these pods keep their template. The "
+        "cluster's administrator finds those inputs in the operator's log",
+    ),
+}
+"""Why pods keep an earlier template of the operator, and serve with it. The messages have no
+numbers, which would change the status of every input that waits."""
 _PARTS = ("Dispatcher", "Workers")
 _MESSAGE_LENGTH = 1024
 
@@ -99,7 +122,7 @@ def findings(
         stalled=overdue or any(one.final for one in failed),
         resting=unapplied is None and ready.reason in (SUSPENDED, PAUSED),
     )
-    others = [*_unmeasured(snapshot), *_failing(snapshot), *_unsigned(snapshot), *_pending(turn)]
+    others = _while_serving(snapshot, turn)
     return [*summary, dispatcher, workers, *pods, *applied, *others, *limits]
 
 
@@ -141,8 +164,8 @@ def observed_generation(snapshot: Snapshot, failures: Iterable[Failure]) -> int:
 
 def conditions(
     found: Iterable[Finding], before: Iterable[Condition], generation: int, now: str
-) -> list[Condition]:
-    """Return the findings as conditions. `lastTransitionTime` moves only with the status.
+) -> list[dict[str, Any]]:
+    """Return the findings as conditions, in JSON. `lastTransitionTime` moves only with the status.
 
     Args:
         found: what holds now.
@@ -157,16 +180,14 @@ def conditions(
         last = old.get(one.type)
         same = last is not None and last.status == status
         result.append(
-            Condition.model_validate(
-                {
-                    "type": one.type,
-                    "status": status,
-                    "observedGeneration": max(generation, 0),
-                    "lastTransitionTime": last.last_transition_time if last and same else now,
-                    "reason": one.reason,
-                    "message": one.message[:_MESSAGE_LENGTH],
-                }
-            )
+            {
+                "type": one.type,
+                "status": status,
+                "observedGeneration": max(generation, 0),
+                "lastTransitionTime": last.last_transition_time if last and same else now,
+                "reason": one.reason,
+                "message": one.message[:_MESSAGE_LENGTH],
+            }
         )
     return result
 
@@ -192,42 +213,18 @@ def _dispatcher(snapshot: Snapshot) -> Finding:
     return Finding(DISPATCHER_READY, False, STARTING, "the dispatcher's pod is not ready")
 
 
-def _unmeasured(snapshot: Snapshot) -> list[Finding]:
-    """Report why the dispatcher's status is not used. The pods serve."""
-    one = snapshot.unmeasured
-    return [Finding(UNMEASURED, True, one.reason, one.message)] if one else []
-
-
-def _failing(snapshot: Snapshot) -> list[Finding]:
-    """Report an error of the dataset. The pods serve, and the trainer's program gets the error."""
-    text = snapshot.measured.failing if snapshot.measured else ""
-    return [Finding(DATASET_FAILING, True, "DatasetError", text)] if text else []
-
-
-def _unsigned(snapshot: Snapshot) -> list[Finding]:
-    """Report why the input's authority cannot be signed. Its processes use the one before."""
-    one = snapshot.unsigned
-    return [Finding(AUTHORITY_UNUSABLE, True, one.reason, one.message)] if one else []
-
-
-def _pending(turn: Turn | None) -> list[Finding]:
-    """Report that the pods keep an earlier template of the operator, and serve with it.
-
-    The messages have no numbers, which would change the status of every input that waits.
-    """
-    if turn is Turn.WAIT:
-        message = "the operator replaces the pods of other inputs first: these pods keep serving"
-        return [Finding(UPDATE_PENDING, True, "WaitingForTurn", message)]
-    if turn is Turn.FOLLOW:
-        message = "another change replaces pods of this input first: the others keep serving"
-        return [Finding(UPDATE_PENDING, True, "OtherChange", message)]
-    if turn is Turn.STOPPED:
-        message = (
-            "the operator's new pods fail in other inputs, so these pods keep their template. The "
-            "cluster's administrator finds those inputs in the operator's log"
-        )
-        return [Finding(UPDATE_PENDING, True, "RolloutStopped", message)]
-    return []
+def _while_serving(snapshot: Snapshot, turn: Turn | None) -> list[Finding]:
+    """Report what does not affect the pods: they serve."""
+    error = snapshot.measured.failing if snapshot.measured else ""
+    found = (
+        (UNMEASURED, snapshot.unmeasured),
+        # The trainer's program gets the error.
+        (DATASET_FAILING, Failure("DatasetError", error) if error else None),
+        # Its processes use the authority as it was signed before.
+        (AUTHORITY_UNUSABLE, snapshot.unsigned),
+        (UPDATE_PENDING, _PENDING.get(turn)),
+    )
+    return [Finding(kind, True, one.reason, one.message) for kind, one in found if one]
 
 
 def _limits(
@@ -288,7 +285,7 @@ def ready_workers(snapshot: Snapshot) -> int:
 def _pod_problems(snapshot: Snapshot) -> list[Finding]:
     found = []
     pods = [*snapshot.of(names.DISPATCHER), *snapshot.of(names.WORKER)]
-    if refused := _refused_pods(snapshot):
+    if refused := next(filter(None, map(refusal_message, _deployments(snapshot))), ""):
         quota = "exceeded quota" in refused
         kind = QUOTA_EXCEEDED if quota else PODS_REFUSED
         found.append(Finding(kind, True, kind, refused))
@@ -306,15 +303,6 @@ def _first_message(pods: Iterable[Pod], message: Callable[[Pod], str]) -> str:
         return ""
     more = f" (and {len(affected) - 1} more)" if len(affected) > 1 else ""
     return f"{affected[0].component} pods{more}: {message(affected[0])}"
-
-
-def _refused_pods(snapshot: Snapshot) -> str:
-    """Return the API server's message if it refuses to create pods."""
-    for name in (names.dispatcher(snapshot.name), names.worker(snapshot.name)):
-        for one in _status(snapshot.live("Deployment", name)).get("conditions", []):
-            if one.get("type") == "ReplicaFailure" and one.get("status") == "True":
-                return str(one.get("message", ""))
-    return ""
 
 
 def _rollouts(snapshot: Snapshot, desired: int) -> tuple[Rollout, Rollout]:

@@ -9,6 +9,7 @@ The controller calls it in two steps, with the cluster's budgets in between:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,6 @@ from distributed_input.api.resource.status import AutoscalingStatus
 from distributed_input_operator.autoscaling.decision import (
     AutoscalingState,
     Observation,
-    ScalingBounds,
     ScalingDecision,
     decide,
 )
@@ -72,11 +72,8 @@ class Demand:
     request: WorkerRequest
     decision: ScalingDecision | None
     """Autoscaling's decision. None: the spec has no autoscaling, or the input is suspended."""
-    workers: tuple[Manifest, ...]
-    """Desired objects of the workers. The first is their Deployment, with all workers that are
-    requested."""
-    others: tuple[Manifest, ...]
-    """All other desired objects."""
+    objects: tuple[Manifest, ...]
+    """All desired objects, with all workers that are requested."""
     changes: tuple[PartChange, ...]
     """What the desired Deployments of dispatcher and workers do to their pods."""
     rollout: RolloutState
@@ -87,8 +84,6 @@ class Demand:
 class Plan:
     """What to write, in this order, and when to reconcile again."""
 
-    secret: Manifest | None
-    """The Secret to create if there is none. None: that was done recently."""
     costs: tuple[tuple[str, int], ...]
     """Names of worker pods, and the deletion cost that each should get."""
     objects: tuple[Manifest, ...]
@@ -130,11 +125,11 @@ def plan_demand(snapshot: Snapshot, now: float) -> Demand:
     return Demand(
         worker_request(snapshot, requested, decision, workers[0], dispatcher[0]),
         decision,
-        tuple(workers),
         (
             *shared_objects(resource, settings),
             *certificate_objects(resource, snapshot.certificates),
             *dispatcher,
+            *workers,
         ),
         changes,
         rollout_state(changes, settings.revision),
@@ -150,20 +145,16 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
         grant: what the cluster's budgets leave for it.
         turn: whether its pods may get a new template of the operator.
     """
-    deployment, *rest = demand.workers
-    granted = {**deployment, "spec": {**deployment["spec"], "replicas": grant.workers}}
-    others = demand.others
+    worker = names.worker(snapshot.name)
+    replicas = {worker: grant.workers}
     if not grant.dispatcher:
-        others = tuple(
-            {**one, "spec": {**one["spec"], "replicas": 0}} if one["kind"] == "Deployment" else one
-            for one in others
-        )
+        replicas[names.dispatcher(snapshot.name)] = 0
     changes = {one.deployment: one for one in demand.changes}
     desired = [
-        annotated(snapshot, one, changes[one["metadata"]["name"]])
+        annotated(snapshot, _granted(one, replicas), changes[one["metadata"]["name"]])
         if one["kind"] == "Deployment"
         else one
-        for one in (*others, granted, *rest)
+        for one in demand.objects
     ]
     held = held_parts(demand.changes, may_start=turn is Turn.START)
     if names.dispatcher(snapshot.name) in held:
@@ -175,9 +166,8 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
     waiting = held_failure(demand.changes, held)
     if any(one.reason in (CODE_MISSING, CODE_REFUSED) for one in snapshot.missing):
         # New pods could not use their code. Those that run keep the code that they have.
-        held |= {deployment["metadata"]["name"]}
+        held |= {worker}
     return Plan(
-        secret=snapshot.secret,
         costs=_deletion_costs(snapshot, grant.workers),
         objects=tuple(
             one for one in desired if not _is_held(one, held) and not is_up_to_date(snapshot, one)
@@ -196,6 +186,13 @@ def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Tur
     )
 
 
+def _granted(deployment: Manifest, replicas: Mapping[str, int]) -> Manifest:
+    """Return a Deployment with the replicas for its name, if there are any."""
+    spec = deployment["spec"]
+    count = replicas.get(deployment["metadata"]["name"], spec["replicas"])
+    return {**deployment, "spec": {**spec, "replicas": count}}
+
+
 def _requested_workers(snapshot: Snapshot, now: float) -> tuple[int, ScalingDecision | None]:
     spec = snapshot.resource.spec
     if spec.suspend:
@@ -203,13 +200,6 @@ def _requested_workers(snapshot: Snapshot, now: float) -> tuple[int, ScalingDeci
     scaling = spec.workers.autoscaling
     if scaling is None:
         return spec.workers.replicas, None
-    bounds = ScalingBounds(
-        scaling.min_replicas,
-        scaling.max_replicas,
-        scaling.stabilization_window_seconds,
-        scaling.paused,
-        scaling.idle_ttl_seconds,
-    )
     measured = snapshot.measured
     observed = Observation(
         needed_workers(measured, parallelism(snapshot.resource)),
@@ -218,7 +208,7 @@ def _requested_workers(snapshot: Snapshot, now: float) -> tuple[int, ScalingDeci
         ready_workers(snapshot),
         measured.useful_limit if measured else "",
     )
-    decision = decide(_autoscaling_state(snapshot), bounds, observed, now)
+    decision = decide(_autoscaling_state(snapshot), scaling, observed, now)
     return decision.state.desired, decision
 
 

@@ -49,10 +49,7 @@ def policy_status(
     text = timestamps.to_text(now)
     status: dict[str, Any] = {
         "observedGeneration": generation,
-        "conditions": [
-            one.model_dump(by_alias=True)
-            for one in conditions(found, before.conditions, generation, text)
-        ],
+        "conditions": conditions(found, before.conditions, generation, text),
         "summary": ", ".join(map(_summary, usage)),
         "budgets": [_budget(one, others) for one in usage],
     }

@@ -48,10 +48,7 @@ def input_status(
     workers = snapshot.live("Deployment", names.worker(name)).get("status") or {}
     status: dict[str, Any] = {
         "observedGeneration": generation,
-        "conditions": [
-            one.model_dump(by_alias=True)
-            for one in conditions(found, before.conditions, generation, timestamps.to_text(now))
-        ],
+        "conditions": conditions(found, before.conditions, generation, timestamps.to_text(now)),
         "selector": ",".join(
             f"{key}={value}" for key, value in names.selector(name, names.WORKER).items()
         ),
@@ -108,10 +105,7 @@ def invalid_status(
     status = {
         **kept,
         "observedGeneration": generation,
-        "conditions": [
-            one.model_dump(by_alias=True)
-            for one in conditions(found, old.conditions, generation, timestamps.to_text(now))
-        ],
+        "conditions": conditions(found, old.conditions, generation, timestamps.to_text(now)),
     }
     return None if Status.model_validate(status) == old else status
 

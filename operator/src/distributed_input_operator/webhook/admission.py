@@ -22,7 +22,7 @@ from distributed_input_operator.injection.pod import (
     json_patch,
     requests_sidecar,
 )
-from distributed_input_operator.injection.rank import RESOLVERS
+from distributed_input_operator.injection.rank import RANKS
 from distributed_input_operator.injection.trainer_pod import (
     RefusedError,
     controller,
@@ -30,7 +30,7 @@ from distributed_input_operator.injection.trainer_pod import (
 )
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import INPUT, Kind
+from distributed_input_operator.kube.kinds import INPUT
 from distributed_input_operator.kube.read_cache import ReadCache
 from distributed_input_operator.objects.snapshot import Settings
 
@@ -40,10 +40,7 @@ _TIMEOUT_SECONDS = 10.0
 """Default time for which the API server waits. It then reports no cause."""
 _SHARE = 0.8
 """The part of this time in which the webhook responds."""
-OWNERS = {
-    one.kind: Kind(one.kind.kind, one.kind.group, one.kind.version, one.kind.plural, ("get",))
-    for one in RESOLVERS
-}
+OWNERS = tuple(RANKS)
 """The owners of trainer pods that the webhook reads, with the verbs that it needs."""
 _MAX_OWNERS = 4
 """Objects that are read above a pod. The owners of owners could form a circle."""
@@ -136,7 +133,7 @@ class Injector:
         """Return what controls a pod, as far as the kinds are known."""
         found: list[Json] = []
         while len(found) < _MAX_OWNERS and (of := controller(found[-1] if found else pod)):
-            kind = next((one for known, one in OWNERS.items() if known.describes(of)), None)
+            kind = next((one for one in OWNERS if one.describes(of)), None)
             if kind is None:
                 break
             owner = await self._cache.get(kind, namespace, of["name"], of["uid"])

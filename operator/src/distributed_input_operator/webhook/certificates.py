@@ -18,7 +18,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from distributed_input_operator.certificates.x509_parts import builder, common_name, key_usage
+from distributed_input_operator.certificates.x509_parts import (
+    authority,
+    builder,
+    common_name,
+    issue,
+    key_pem,
+    pem,
+)
 
 VALIDITY = timedelta(days=90)
 RENEW_BEFORE = timedelta(days=30)
@@ -49,38 +56,14 @@ def generate(
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     begin, end = now - _CLOCK_SKEW, now + VALIDITY
     issuer = common_name("distributed-input webhook authority")
-    # All authorities have the same name. Clients need the identifier to find the right one, and
-    # some clients try only one.
-    identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-    authority = (
-        builder(issuer, issuer, authority_key, begin, end)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(key_usage(signs_certificates=True), critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
-    leaf = (
-        builder(common_name("distributed-input webhook"), issuer, key, begin, end)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(names, critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
-            critical=False,
-        )
-        .sign(authority_key, hashes.SHA256())
-    )
-    bundle = _pem(authority)
-    for old in _parse(previous.bundle)[:1] if previous else ():
-        bundle += _pem(old) if old.not_valid_after_utc > now else b""
-    key_text = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return Certificate(_pem(leaf), key_text, bundle)
+    own = authority(issuer, issuer, authority_key, begin, end).sign(authority_key, hashes.SHA256())
+    unsigned = builder(common_name("distributed-input webhook"), issuer, key, begin, end)
+    names = [x509.DNSName(host) for host in hosts]
+    leaf = issue(unsigned, names, [ExtendedKeyUsageOID.SERVER_AUTH], authority_key)
+    kept = _parse(previous.bundle)[:1] if previous else []
+    trusted = [own, *(old for old in kept if old.not_valid_after_utc > now)]
+    bundle = "".join(map(pem, trusted))
+    return Certificate(pem(leaf).encode(), key_pem(key).encode(), bundle.encode())
 
 
 def is_usable(certificate: Certificate, hosts: Sequence[str], now: datetime) -> bool:
@@ -127,10 +110,6 @@ def load(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
             one.load_cert_chain(f"/proc/self/fd/{file}", password="")
     finally:
         os.close(file)
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _parse(bundle: bytes) -> list[x509.Certificate]:

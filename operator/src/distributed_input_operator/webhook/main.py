@@ -33,14 +33,20 @@ def parser() -> argparse.ArgumentParser:
 async def _run(args: argparse.Namespace) -> int:
     await process.load_credentials()
     stopping = process.stop_event()
-    async with ApiClient() as client:
-        webhook = await server.start(Api(client), process.own_namespace(), args)
+    async with (
+        ApiClient() as client,
+        server.running(Api(client), process.own_namespace(), args) as (rotation, ready),
+    ):
         host, _, port = args.listen.rpartition(":")
-        page = await health.serve(host, int(port), lambda: webhook.trouble, lambda: webhook.serving)
+        page = await health.serve(host, int(port), lambda: _trouble(rotation), ready.is_set)
         await stopping.wait()
-        await webhook.stop()
     await page.cleanup()
     return 0
+
+
+def _trouble(rotation: asyncio.Task[None]) -> str:
+    """Return why the process must restart. Empty: it is healthy."""
+    return "the webhook's certificate rotation has stopped" if rotation.done() else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -69,29 +69,37 @@ def path_at(key: bytes, now: datetime, periods: int = 0) -> str:
     return hmac.digest(key, f"path/{number}".encode(), hashlib.sha256).hex()[:32]
 
 
+@dataclass(frozen=True)
+class SharedObjects:
+    """The two objects by which the operator gives the webhook its certificate and path."""
+
+    api: Api
+    namespace: str
+    """Of the Secret."""
+    secret: str = names.WEBHOOK_SECRET
+    """Name of the Secret."""
+    configuration: str = names.WEBHOOK_CONFIGURATION
+    """Name of the MutatingWebhookConfiguration."""
+
+    async def read_secret(self) -> Json | None:
+        """Return the Secret. None: there is none. Raises ApiError."""
+        return await self.api.get(SECRET, self.namespace, self.secret)
+
+    async def read_configuration(self) -> Json:
+        """Return the webhook configuration. Raises ApiError."""
+        return await self.api.request("GET", f"{_CONFIGURATIONS}/{self.configuration}")
+
+
 class CertificatePublisher:
-    """Generates and renews the certificate, and publishes its authority and the path."""
+    """Generates and renews the certificate, and publishes its authority and the path.
 
-    def __init__(
-        self,
-        api: Api,
-        namespace: str,
-        hosts: Sequence[str],
-        *,
-        secret: str = names.WEBHOOK_SECRET,
-        configuration: str = names.WEBHOOK_CONFIGURATION,
-    ) -> None:
-        """Initialize without a certificate.
+    Args:
+        objects: get the certificate and the path.
+        hosts: DNS names under which the API server calls the webhook, SERVICE.NAMESPACE.svc.
+    """
 
-        Args:
-            api: client of the API server.
-            namespace: of the Secret.
-            hosts: DNS names under which the API server calls the webhook, SERVICE.NAMESPACE.svc.
-            secret: name of the Secret.
-            configuration: name of the MutatingWebhookConfiguration.
-        """
-        self._api = api
-        self._namespace, self._secret, self._configuration = namespace, secret, configuration
+    def __init__(self, objects: SharedObjects, hosts: Sequence[str]) -> None:
+        self._objects, self._api = objects, objects.api
         self._hosts = tuple(hosts)
 
     async def refresh(self, now: datetime) -> None:
@@ -106,7 +114,7 @@ class CertificatePublisher:
     async def _renewed(self, now: datetime) -> _Stored:
         """Return what the Secret has, or generate and store what it lacks."""
         for attempt in range(_MAX_ATTEMPTS):
-            secret = await self._api.get(SECRET, self._namespace, self._secret)
+            secret = await self._objects.read_secret()
             found, key = _parse_secret(secret)
             usable = found is not None and certificates.is_usable(found, self._hosts, now)
             if found and usable and key:
@@ -120,7 +128,7 @@ class CertificatePublisher:
                 if error.status == 409 and attempt < _MAX_ATTEMPTS - 1:
                     continue  # another replica wrote the Secret first
                 raise
-            _log.info("stored a webhook certificate in Secret %s", self._secret)
+            _log.info("stored a webhook certificate in Secret %s", self._objects.secret)
             return new
         raise AssertionError("unreachable")
 
@@ -128,26 +136,27 @@ class CertificatePublisher:
         one = new.certificate
         data = dict(zip(_SECRET_KEYS, map(_encode, (one.chain, one.key, one.bundle)), strict=True))
         data[_PATH_KEY] = _encode(new.key)
+        namespace, name = self._objects.namespace, self._objects.secret
         if secret is None:
-            meta = {"name": self._secret, "namespace": self._namespace}
+            meta = {"name": name, "namespace": namespace}
             head = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls"}
             await self._api.create({**head, "metadata": meta, "data": data})
             return
         changed = {**secret, "data": {**(secret.get("data") or {}), **data}}
-        await self._api.request("PUT", SECRET.path(self._namespace, self._secret), body=changed)
+        await self._api.request("PUT", SECRET.path(namespace, name), body=changed)
 
     async def _publish(self, certificate: Certificate, path: str) -> None:
         """Write the trusted authorities and the path to the webhook configuration."""
-        bundle = _encode(certificate.bundle)
+        bundle, name = _encode(certificate.bundle), self._objects.configuration
         for attempt in range(_MAX_ATTEMPTS):
-            found = await _read_configuration(self._api, self._configuration)
+            found = await self._objects.read_configuration()
             changes = _configuration_changes(found, bundle, path)
             if not changes:
                 return
             try:
                 await self._api.request(
                     "PATCH",
-                    f"{_CONFIGURATIONS}/{self._configuration}",
+                    f"{_CONFIGURATIONS}/{name}",
                     body=changes,
                     headers={"Content-Type": "application/json-patch+json"},
                 )
@@ -155,9 +164,7 @@ class CertificatePublisher:
                 if error.status in (409, 422) and attempt < _MAX_ATTEMPTS - 1:
                     continue  # another replica wrote it first
                 raise
-            _log.debug(
-                "updated caBundle and path of MutatingWebhookConfiguration %s", self._configuration
-            )
+            _log.debug("updated caBundle and path of MutatingWebhookConfiguration %s", name)
             return
 
 
@@ -175,29 +182,15 @@ def _configuration_changes(found: Json, bundle: str, path: str) -> list[dict[str
 
 
 class SecretCertificate:
-    """The certificate and the path in the Secret, which an operator renews. It only reads."""
+    """The certificate and the path in the Secret, which an operator renews. It only reads.
 
-    def __init__(
-        self,
-        api: Api,
-        namespace: str,
-        context: ssl.SSLContext,
-        *,
-        secret: str = names.WEBHOOK_SECRET,
-        configuration: str = names.WEBHOOK_CONFIGURATION,
-    ) -> None:
-        """Initialize without a certificate.
+    Args:
+        objects: have the certificate and the path.
+        context: TLS settings of the server.
+    """
 
-        Args:
-            api: client of the API server.
-            namespace: of the Secret.
-            context: TLS settings of the server.
-            secret: name of the Secret.
-            configuration: name of the MutatingWebhookConfiguration.
-        """
-        self._api = api
-        self._namespace, self._secret, self._configuration = namespace, secret, configuration
-        self._context = context
+    def __init__(self, objects: SharedObjects, context: ssl.SSLContext) -> None:
+        self._objects, self._context = objects, context
         self._served: Certificate | None = None
         self._trusted: Certificate | None = None
         """The certificate that the API server trusted at the last refresh."""
@@ -211,10 +204,11 @@ class SecretCertificate:
             ApiError: the Secret or the webhook configuration cannot be read, or the operator has
                 not published a certificate yet.
         """
-        current, key = _parse_secret(await self._api.get(SECRET, self._namespace, self._secret))
+        current, key = _parse_secret(await self._objects.read_secret())
         if current is None or not key:
-            raise ApiError(503, "NoCertificate", f"Secret {self._secret} has no certificate yet")
-        found = await _read_configuration(self._api, self._configuration)
+            name = self._objects.secret
+            raise ApiError(503, "NoCertificate", f"Secret {name} has no certificate yet")
+        found = await self._objects.read_configuration()
         clients = [webhook["clientConfig"] for webhook in found.get("webhooks") or ()]
         # The configured path is older while no operator runs.
         configured = (path for path in map(_path_of, clients) if path)
@@ -298,10 +292,6 @@ def _with_remedy(error: Exception) -> str:
     if error.status == 404:
         return f"{error}: install the webhook with the chart, or disable injection"
     return str(error)
-
-
-async def _read_configuration(api: Api, name: str) -> Json:
-    return await api.request("GET", f"{_CONFIGURATIONS}/{name}")
 
 
 def _at_path(client_config: Json, path: str) -> Json:

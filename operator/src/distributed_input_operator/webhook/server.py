@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hmac
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from aiohttp import web
@@ -21,6 +23,7 @@ from distributed_input_operator.webhook.admission import Injector, deadline_seco
 from distributed_input_operator.webhook.rotation import (
     MountedCertificate,
     SecretCertificate,
+    SharedObjects,
     refresh_forever,
 )
 
@@ -45,34 +48,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Webhook:
-    """The running server and its certificate. Call `start` to create it."""
+@contextlib.asynccontextmanager
+async def running(
+    api: Api, namespace: str, args: argparse.Namespace
+) -> AsyncIterator[tuple[asyncio.Task[None], asyncio.Event]]:
+    """Run the webhook as the flags say. At the end, respond to pending requests.
 
-    def __init__(
-        self, runner: web.AppRunner, rotation: asyncio.Task[None], ready: asyncio.Event
-    ) -> None:
-        self._runner = runner
-        self._rotation = rotation
-        self._ready = ready
-
-    @property
-    def serving(self) -> bool:
-        """Whether the server has a certificate. Without one, TLS handshakes fail."""
-        return self._ready.is_set()
-
-    @property
-    def trouble(self) -> str:
-        """Why the process must restart, or "" if it is healthy."""
-        return "the webhook's certificate rotation has stopped" if self._rotation.done() else ""
-
-    async def stop(self) -> None:
-        """Respond to pending requests, then stop."""
-        self._rotation.cancel()
-        await self._runner.cleanup()
-
-
-async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook:
-    """Start the webhook as the flags say.
+    Yields:
+        The renewal of the certificate, which must not end, and an event that is set when the server
+        has a certificate. Without one, TLS handshakes fail.
 
     Args:
         api: client of the API server.
@@ -87,13 +71,8 @@ async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook:
     if args.webhook_certificate:
         certificate = MountedCertificate(args.webhook_certificate, context)
     else:
-        certificate = SecretCertificate(
-            api,
-            namespace,
-            context,
-            secret=args.webhook_secret,
-            configuration=args.webhook_configuration,
-        )
+        objects = SharedObjects(api, namespace, args.webhook_secret, args.webhook_configuration)
+        certificate = SecretCertificate(objects, context)
     host, _, port = args.webhook_listen.rpartition(":")
     settings = Settings(
         args.worker_image,
@@ -107,7 +86,9 @@ async def start(api: Api, namespace: str, args: argparse.Namespace) -> Webhook:
     await web.TCPSite(runner, host or None, int(port), ssl_context=context).start()
     ready = asyncio.Event()
     rotation = asyncio.create_task(refresh_forever(certificate.refresh, ready))
-    return Webhook(runner, rotation, ready)
+    yield rotation, ready
+    rotation.cancel()
+    await runner.cleanup()
 
 
 def _application(

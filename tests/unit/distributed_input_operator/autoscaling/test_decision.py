@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from distributed_input.api.resource.sections.workers import AutoscalingSpec
 from distributed_input_operator.autoscaling.decision import (
     LOCAL_START_SECONDS,
     AutoscalingState,
     Observation,
-    ScalingBounds,
     decide,
 )
 from distributed_input_operator.autoscaling.demand import SPARE_CAPACITY, STALL_TOLERANCE
 
+
+def within(
+    low: int, high: int, window: float, *, paused: bool = False, idle_ttl: int | None = None
+) -> AutoscalingSpec:
+    return AutoscalingSpec.model_construct(
+        min_replicas=low,
+        max_replicas=high,
+        stabilization_window_seconds=window,
+        paused=paused,
+        idle_ttl_seconds=idle_ttl,
+    )
+
+
 bounds = st.builds(
-    lambda low, more, window: ScalingBounds(low, low + more, window),
+    lambda low, more, window: within(low, low + more, window),
     st.integers(1, 50),
     st.integers(0, 50),
     st.floats(0, 600),
@@ -41,32 +53,35 @@ def settle(state, limits, need, useful, seconds=3600, tick=10.0):
 @given(states, bounds, needs | st.none(), useful, st.integers(0, 100))
 def test_the_number_stays_within_bounds(state, limits, need, useful, ready):
     desired = decide(state, limits, Observation(need, 1, useful, ready), 0.0).state.desired
-    assert limits.minimum <= desired <= limits.maximum
+    assert limits.min_replicas <= desired <= limits.max_replicas
 
 
 @given(states, bounds, needs, useful)
 def test_a_steady_need_is_met_and_then_nothing_changes(state, limits, need, useful):
     settled = settle(state, limits, need, useful)
-    cap = min(limits.maximum, useful) if useful else limits.maximum
+    cap = min(limits.max_replicas, useful) if useful else limits.max_replicas
     low, high = (
-        min(max(math.ceil(need * part - 1e-9), limits.minimum), max(cap, limits.minimum))
+        min(max(math.ceil(need * part - 1e-9), limits.min_replicas), max(cap, limits.min_replicas))
         for part in (1 - STALL_TOLERANCE, 1 + SPARE_CAPACITY)
     )
-    assert low <= settled.desired <= max(high, low, limits.minimum, min(1, cap))
+    assert low <= settled.desired <= max(high, low, limits.min_replicas, min(1, cap))
     assert settle(settled, limits, need, useful) == settled
 
 
 @given(states, bounds, st.lists(needs, min_size=1, max_size=30))
 def test_workers_fall_only_to_the_maximum_that_a_whole_window_needed(state, limits, wanted):
-    assume(limits.window > 0)
-    tick, state = limits.window / 5, decide(state, limits, Observation(), 0.0).state
+    assume(limits.stabilization_window_seconds > 0)
+    tick, state = (
+        limits.stabilization_window_seconds / 5,
+        decide(state, limits, Observation(), 0.0).state,
+    )
     for number, need in enumerate(wanted):
         before = state.desired
         state = decide(state, limits, Observation(need, 1, 0, before), number * tick).state
         if state.desired < before:
             assert number >= 5
             window = wanted[number - 5 : number + 1]
-            assert state.desired >= min(max(window), limits.maximum)
+            assert state.desired >= min(max(window), limits.max_replicas)
 
 
 @given(
@@ -76,8 +91,8 @@ def test_workers_fall_only_to_the_maximum_that_a_whole_window_needed(state, limi
 )
 def test_the_number_falls_when_fewer_were_needed_for_two_windows(limits, earlier, later):
     """Whatever the need does below its new maximum, and however often another operator leads."""
-    assume(limits.window > 1)
-    tick, state, now = limits.window / 5, AutoscalingState(100), 0.0
+    assume(limits.stabilization_window_seconds > 1)
+    tick, state, now = limits.stabilization_window_seconds / 5, AutoscalingState(100), 0.0
     for need in earlier:
         now += tick
         state = decide(state, limits, Observation(need, 1, 0, state.desired), now).state
@@ -89,12 +104,12 @@ def test_the_number_falls_when_fewer_were_needed_for_two_windows(limits, earlier
             state = AutoscalingState(state.desired, state.fewer_since, state.fewer)
         need = most * part
         state = decide(state, limits, Observation(need, 1, 0, state.desired), now).state
-    highest = max(limits.minimum, math.ceil(most * (1 + SPARE_CAPACITY)))
-    assert state.desired <= min(highest, limits.maximum) or most == 0
+    highest = max(limits.min_replicas, math.ceil(most * (1 + SPARE_CAPACITY)))
+    assert state.desired <= min(highest, limits.max_replicas) or most == 0
 
 
 def test_a_need_that_alternates_does_not_keep_workers_that_it_never_needs():
-    state, limits = AutoscalingState(20), ScalingBounds(1, 30, 120)
+    state, limits = AutoscalingState(20), within(1, 30, 120)
     for number in range(26):
         observed = Observation((9.5, 4.0)[number % 2], 1, 0, state.desired)
         state = decide(state, limits, observed, 10.0 * number).state
@@ -103,8 +118,8 @@ def test_a_need_that_alternates_does_not_keep_workers_that_it_never_needs():
 
 @given(bounds, needs)
 def test_workers_that_are_starting_are_not_requested_again(limits, need):
-    observed = Observation(need, 1, 0, limits.minimum)
-    first = decide(AutoscalingState(limits.minimum), limits, observed, 0.0).state
+    observed = Observation(need, 1, 0, limits.min_replicas)
+    first = decide(AutoscalingState(limits.min_replicas), limits, observed, 0.0).state
     again = decide(first, limits, observed, 10.0).state
     assert again.desired == first.desired
 
@@ -112,7 +127,7 @@ def test_workers_that_are_starting_are_not_requested_again(limits, need):
 @given(st.integers(1, 40), st.integers(0, 2**32))
 def test_noise_of_two_percent_does_not_make_the_number_flap(count, seed):
     """The number may end one or two workers too high, and then stays."""
-    chance, limits = random.Random(seed), ScalingBounds(1, 100, 120)
+    chance, limits = random.Random(seed), within(1, 100, 120)
     state, numbers = AutoscalingState(1), []
     for tick in range(720):
         observed = Observation(count * chance.uniform(0.98, 1.02), 1, 0, state.desired)
@@ -123,7 +138,7 @@ def test_noise_of_two_percent_does_not_make_the_number_flap(count, seed):
 
 
 def test_a_step_up_is_at_most_four_times_the_ready_workers():
-    limits = ScalingBounds(1, 100, 300)
+    limits = within(1, 100, 300)
 
     def step(desired):
         observed = Observation(100, 1, 0, desired)
@@ -133,14 +148,14 @@ def test_a_step_up_is_at_most_four_times_the_ready_workers():
 
 
 def test_the_maximum_that_was_needed_in_the_window_stays():
-    limits, state = ScalingBounds(1, 20, 30), AutoscalingState(10)
+    limits, state = within(1, 20, 30), AutoscalingState(10)
     for now, need in enumerate((4.5, 5.7, 5, 5)):
         state = decide(state, limits, Observation(need, 1, 0, 10), 10.0 * now).state
     assert state.desired == 6
 
 
 def test_the_limit_is_reported():
-    limits = ScalingBounds(1, 8, 300)
+    limits = within(1, 8, 300)
     most = decide(AutoscalingState(8), limits, Observation(20, 1, 0, 8), 0.0)
     assert most.reason == "MaxReplicas"
     capped = decide(AutoscalingState(4), limits, Observation(20, 1, 4, 4), 0.0)
@@ -154,7 +169,7 @@ def test_the_limit_is_reported():
 
 @pytest.mark.parametrize("useful", [0, 4])
 def test_the_message_of_a_limit_does_not_change_with_the_need(useful):
-    limits = ScalingBounds(1, 8, 300)
+    limits = within(1, 8, 300)
     messages = {
         decide(AutoscalingState(8), limits, Observation(need, 1, useful, 8), 0.0).message
         for need in (11, 12, 40)
@@ -163,18 +178,18 @@ def test_the_message_of_a_limit_does_not_change_with_the_need(useful):
 
 
 def test_paused_autoscaling_keeps_the_number():
-    frozen = ScalingBounds(1, 8, 0, paused=True)
+    frozen = within(1, 8, 0, paused=True)
     decision = decide(AutoscalingState(5), frozen, Observation(1, 1, 0, 5), 0.0)
     assert decision.state.desired == 5
 
 
 def test_without_a_measurement_the_number_stays():
-    limits = ScalingBounds(1, 8, 0)
+    limits = within(1, 8, 0)
     assert decide(AutoscalingState(5), limits, Observation(), 0.0).state.desired == 5
 
 
 def test_idle_inputs_go_to_zero_and_return_with_the_first_consumer():
-    limits, state = ScalingBounds(2, 8, 0, idle_ttl=600), AutoscalingState(5)
+    limits, state = within(2, 8, 0, idle_ttl=600), AutoscalingState(5)
     numbers = []
     for now in range(0, 700, 100):
         state = decide(state, limits, Observation(0.0, 0, 0, 5), float(now)).state
@@ -188,7 +203,7 @@ def test_idle_inputs_go_to_zero_and_return_with_the_first_consumer():
 
 def test_a_dispatcher_that_stopped_answering_does_not_scale_to_zero():
     """Its last answer had no consumers. Consumers that came since are not known."""
-    limits = ScalingBounds(2, 8, 0, idle_ttl=600)
+    limits = within(2, 8, 0, idle_ttl=600)
     state = decide(AutoscalingState(5), limits, Observation(0.0, 0), 0.0).state
     silent = decide(state, limits, Observation(), 700.0).state
     assert silent.desired == 2
@@ -196,30 +211,30 @@ def test_a_dispatcher_that_stopped_answering_does_not_scale_to_zero():
 
 
 def test_time_without_an_answer_does_not_count_as_idle():
-    limits = ScalingBounds(2, 8, 0, idle_ttl=600)
+    limits = within(2, 8, 0, idle_ttl=600)
     state = decide(AutoscalingState(5), limits, Observation(), 0.0).state
     assert decide(state, limits, Observation(0.0, 0), 700.0).state.desired == 2
 
 
 def test_paused_time_does_not_count_for_the_window():
-    limits = ScalingBounds(1, 8, 120)
+    limits = within(1, 8, 120)
     state = decide(AutoscalingState(5), limits, Observation(1.0, 1, 0, 5), 0.0).state
-    paused = replace(limits, paused=True)
+    paused = limits.model_copy(update={"paused": True})
     state = decide(state, paused, Observation(5.0, 1, 0, 5), 60.0).state
     assert decide(state, limits, Observation(1.0, 1, 0, 5), 1000.0).state.desired == 5
 
 
 def test_consumers_during_a_pause_of_autoscaling_reset_the_idle_time():
-    limits = ScalingBounds(1, 8, 120, idle_ttl=600)
+    limits = within(1, 8, 120, idle_ttl=600)
     state = decide(AutoscalingState(5), limits, Observation(0.0, 0), 0.0).state
-    paused = replace(limits, paused=True)
+    paused = limits.model_copy(update={"paused": True})
     state = decide(state, paused, Observation(5.0, 1, 0, 5), 900.0).state
     assert state.desired == 5
     assert decide(state, limits, Observation(0.0, 0), 1000.0).state.desired == 5
 
 
 def test_without_a_ttl_the_minimum_stays():
-    limits, state = ScalingBounds(2, 8, 0), AutoscalingState(5)
+    limits, state = within(2, 8, 0), AutoscalingState(5)
     for now in range(0, 9000, 100):
         state = decide(state, limits, Observation(0.0, 0), float(now)).state
     assert state.desired == 2
@@ -227,7 +242,7 @@ def test_without_a_ttl_the_minimum_stays():
 
 # Workers in the trainers' own pods: the minimum may be 0.
 
-BESIDE = ScalingBounds(0, 20, 120.0)
+BESIDE = within(0, 20, 120.0)
 
 
 def test_no_worker_starts_while_own_workers_start():
@@ -247,13 +262,13 @@ def test_the_time_for_own_workers_begins_again_once_a_rate_is_known():
 
 
 def test_without_own_workers_the_first_worker_starts_at_once():
-    limits = replace(BESIDE, minimum=1, idle_ttl=10.0)
+    limits = within(1, 20, 120, idle_ttl=10)
     assert decide(AutoscalingState(0), limits, Observation(None, 2), 0.0).state.desired > 0
 
 
 @given(st.integers(0, 20), st.floats(1, 600))
 def test_own_workers_that_suffice_end_all_workers_after_the_window(count, window):
-    limits = replace(BESIDE, window=window)
+    limits = within(0, 20, window)
     state = settle(AutoscalingState(count), limits, 0.0, 0, seconds=window + 60)
     assert state.desired == 0
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.local_workers import PLANNED_SHARE
-from distributed_input_operator.autoscaling.local_rate import met_locally
+from distributed_input_operator.autoscaling.rates import met_locally
 
 RATES = st.floats(0.0, 1e6)
 DEMANDS = st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), RATES), max_size=8)

@@ -18,8 +18,8 @@ from distributed_input.link.tls.certificate import _context, _load, checked
 from distributed_input_operator.certificates.authority import derived_key
 from distributed_input_operator.certificates.issuer import Issuer, UnusableIssuer, parse
 from distributed_input_operator.certificates.renewal import MOUNTED_ROLES, renewed
-from distributed_input_operator.certificates.trust import first, pem, trust
-from distributed_input_operator.certificates.x509_parts import builder, common_name
+from distributed_input_operator.certificates.trust import first, trust
+from distributed_input_operator.certificates.x509_parts import builder, common_name, pem
 from testing.certificates import LIFE, MASTER, authority, now
 from testing.issuer import YEAR, PlatformRoot, new_key
 

@@ -22,8 +22,9 @@ from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.ledger import Ledger
 from distributed_input_operator.controller.tokens import InputTokens
-from distributed_input_operator.kube.kinds import Kind
 from distributed_input_operator.kube.store import Store
+from distributed_input_operator.objects.kind import Kind
+from tests.unit.distributed_input_operator.contexts import context_of
 from tests.unit.distributed_input_operator.snapshots import SETTINGS
 
 LIMIT = 10
@@ -57,9 +58,7 @@ def started(*existing: dict[str, Any], **budget: Any) -> Ledger:
     policy = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [of_all]})
     for one in (policy, *existing):
         store.put(one)
-    context = ControllerContext(
-        api, store, InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-    )
+    context = context_of(api, store)
     asyncio.run(budgets.restore(context))
     context.ledger.reallocate()
     return context.ledger

@@ -8,11 +8,10 @@ from typing import Any
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
-from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
-from distributed_input_operator.controller.tokens import InputTokens, secret_of
-from distributed_input_operator.kube.store import Store
-from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, resource
+from distributed_input_operator.controller.tokens import secret_of
+from tests.unit.distributed_input_operator.contexts import context_of
+from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, resource
 
 KEY = ("team", "digits")
 
@@ -33,9 +32,7 @@ class Secrets:
 
 def new_context() -> ControllerContext:
     api: Any = Secrets()
-    return ControllerContext(
-        api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-    )
+    return context_of(api)
 
 
 def test_the_token_of_a_deleted_input_is_dropped():

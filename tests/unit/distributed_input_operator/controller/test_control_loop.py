@@ -13,14 +13,11 @@ from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller import control_loop
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.control_loop import ControlLoop
-from distributed_input_operator.controller.dispatchers import DispatcherClient
-from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.controller.work_queue import Lane
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POLICY
-from distributed_input_operator.kube.store import Store
 from distributed_input_operator.reconcile.pace import RolloutState, Turn
-from tests.unit.distributed_input_operator.snapshots import SETTINGS
+from tests.unit.distributed_input_operator.contexts import context_of
 
 ROLLING, WAITING, LAST = ("team", "rolling"), ("team", "waiting"), ("team", "last")
 
@@ -28,9 +25,7 @@ ROLLING, WAITING, LAST = ("team", "rolling"), ("team", "waiting"), ("team", "las
 @pytest.mark.parametrize("raises", [True, False])
 def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(monkeypatch, raises):
     api: Any = None
-    context = ControllerContext(
-        api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-    )
+    context = context_of(api)
     loop = ControlLoop(context, (), (), lambda: True)
     reconciled: list[InputKey] = []
     done = asyncio.Event()
@@ -62,7 +57,7 @@ def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(mon
             context.rollouts.request(key, state)
             context.rollouts.end(key, failed=False)
         loop._queue.add(ROLLING)
-        worker = asyncio.create_task(loop._work_forever())
+        worker = asyncio.create_task(loop._queue.run(loop._work))
         await asyncio.wait(
             [worker, asyncio.create_task(done.wait())], return_when="FIRST_COMPLETED"
         )
@@ -77,9 +72,7 @@ def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(mon
 def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
     """Changes, health checks and metrics do not wait until all inputs are reconciled."""
     api: Any = None
-    context = ControllerContext(
-        api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-    )
+    context = context_of(api)
     loop = ControlLoop(context, (), (), lambda: True)
     inputs, rounds = 200, 0
 
@@ -91,16 +84,15 @@ def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
 
     async def scenario() -> None:
         nonlocal rounds
-        workers = [asyncio.create_task(loop._work_forever()) for _ in range(control_loop.WORKERS)]
+        working = asyncio.create_task(loop._queue.run(loop._work))
         await asyncio.sleep(0)  # All of them wait for a key.
         for number in range(inputs):
             loop._queue.add((f"team-{number}", "a"), Lane.START)
         while loop._queue._queued or loop._queue._working:
             rounds += 1
             await asyncio.sleep(0)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.wait(workers)
+        working.cancel()
+        await asyncio.wait([working])
 
     asyncio.run(scenario())
     assert rounds > inputs / 2
@@ -110,9 +102,7 @@ def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
 def test_a_changed_input_that_failed_comes_before_others(monkeypatch, observed, first):
     monkeypatch.setattr(control_loop, "backoff", lambda *_: 0.0)
     api: Any = None
-    context = ControllerContext(
-        api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-    )
+    context = context_of(api)
     loop = ControlLoop(context, (), (), lambda: True)
 
     async def scenario() -> None:
@@ -186,9 +176,7 @@ def test_changes_are_applied_while_the_children_are_listed_unless_there_are_budg
 ):
     async def scenario() -> None:
         api: Any = SlowApi(policy=policy)
-        context = ControllerContext(
-            api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-        )
+        context = context_of(api)
         loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
         reconciled: list[str] = []
         first, all_keys = asyncio.Event(), asyncio.Event()
@@ -232,9 +220,7 @@ def loop_without_children(context: ControllerContext) -> ControlLoop:
 def test_an_input_that_is_deleted_while_the_children_are_listed_does_not_block_rollouts():
     """Without children it is never reconciled."""
     api: Any = None
-    context = ControllerContext(
-        api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-    )
+    context = context_of(api)
     gone = stored(INPUT, "team", "gone", {"observedGeneration": 3})
     context.store.put(gone)
     loop = loop_without_children(context)
@@ -249,9 +235,7 @@ def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(monkeyp
     async def scenario() -> None:
         api: Any = SlowApi(policy=True)
         api.release.set()
-        context = ControllerContext(
-            api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-        )
+        context = context_of(api)
         gone = stored(INPUT, "team", "gone", {"observedGeneration": 3})
         context.store.put(gone)
         loop = ControlLoop(context, (INPUT,), (), lambda: True)
@@ -270,9 +254,7 @@ def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(monkeyp
 def test_inputs_of_another_operator_are_not_among_the_first_changes():
     async def scenario() -> None:
         api: Any = None
-        context = ControllerContext(
-            api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-        )
+        context = context_of(api)
         own, foreign, later = (stored(INPUT, "team", name, {}) for name in ("own", "foreign", "b"))
         change = copy.deepcopy(own)
         change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
@@ -294,9 +276,7 @@ def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypatch):
     async def scenario() -> None:
         api: Any = SlowApi(policy=False)
         api.release.set()
-        context = ControllerContext(
-            api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-        )
+        context = context_of(api)
         for number in range(600):
             status = {"trainers": {"reading": 1}} if number else {}
             context.store.put(stored(INPUT, "team", f"read-{number}", status))
@@ -316,9 +296,7 @@ def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inputs(mo
     async def scenario() -> None:
         api: Any = SlowApi(policy=False)
         api.release.set()
-        context = ControllerContext(
-            api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-        )
+        context = context_of(api)
         for number in range(20):
             for kind, observed in (("old", 3), ("earlier", 2)):
                 one = stored(INPUT, "team", f"{kind}-{number}", {"observedGeneration": observed})
@@ -348,9 +326,7 @@ def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inputs(mo
 def test_a_task_that_fails_ends_the_loop(monkeypatch):
     async def scenario() -> None:
         api: Any = SlowApi(policy=False)
-        context = ControllerContext(
-            api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-        )
+        context = context_of(api)
         loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
 
         async def broken(*_: Any) -> None:
@@ -368,9 +344,7 @@ def test_a_task_that_fails_ends_the_loop(monkeypatch):
 def test_namespaces_take_turns():
     async def scenario() -> None:
         api: Any = SlowApi(policy=False)
-        context = ControllerContext(
-            api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-        )
+        context = context_of(api)
         loop = ControlLoop(context, (INPUT,), (), lambda: True)
         for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
             loop._queue.add(key, Lane.CHANGE)

@@ -36,7 +36,7 @@ def test_a_silent_dispatcher_leaves_no_measured_gauge():
 
 def limits() -> dict[str, str]:
     """Return the series of the gauge of limits, and their values."""
-    lines = [one for one in exposed().splitlines() if one.startswith(metrics.LIMITED._name + "{")]
+    lines = [one for one in exposed().splitlines() if one.startswith(metrics.LIMITED.name + "{")]
     return dict(one.rsplit(" ", 1) for one in lines)
 
 

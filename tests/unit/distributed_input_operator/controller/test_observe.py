@@ -14,20 +14,19 @@ from distributed_input.api import names
 from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.observe import (
     InvalidSpec,
     observe,
     observe_invalid,
     parse_input,
 )
-from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.issuer_secret import SECONDS, IssuerSecret
 from distributed_input_operator.kube.kinds import INPUT, NAMESPACE, SECRET
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from testing.issued import is_signed_by
 from testing.issuer import PlatformRoot
+from tests.unit.distributed_input_operator.contexts import context_of
 from tests.unit.distributed_input_operator.objects.builders import from_config_map
 from tests.unit.distributed_input_operator.snapshots import KEY_SECRET, SETTINGS, ready, resource
 
@@ -62,9 +61,7 @@ def context_with(obj: dict[str, Any] | None, server: Any) -> ControllerContext:
     store = Store()
     if obj is not None:
         store.put(obj)
-    return ControllerContext(
-        server, store, InputTokens(server, "operators"), DispatcherClient(), SETTINGS
-    )
+    return context_of(server, store)
 
 
 def code(config_map: dict[str, Any] | None) -> Any:
@@ -210,7 +207,7 @@ class Issuers(Server):
 def with_issuer(server: Issuers, *children: dict[str, Any]) -> Any:
     """Observe an encrypted input that has these children."""
     context = context_with(stored(encryption="All"), server)
-    context.issuer = IssuerSecret(server, "operators", "authority")
+    context.issuer = IssuerSecret(context.api, "operators", "authority")
     for one in children:
         context.store.put(one)
     return asyncio.run(observe(context, KEY))
@@ -234,7 +231,7 @@ def test_the_authority_of_an_input_is_signed():
 def test_what_cert_manager_renews_signs_again_without_a_restart():
     server, at = Issuers(), [0.0]
     context = context_with(stored(encryption="All"), server)
-    context.issuer = IssuerSecret(server, "operators", "authority", lambda: at[0])
+    context.issuer = IssuerSecret(context.api, "operators", "authority", lambda: at[0])
 
     def observed() -> dict[str, str]:
         found: Any = asyncio.run(observe(context, KEY))
@@ -297,7 +294,7 @@ def test_an_input_that_waits_for_the_issuer_waits_after_its_status_was_written()
     applied = {"type": "Applied", "status": "False", "reason": "AuthorityUnusable", "message": "x"}
     waiting["status"] = {"conditions": [{**applied, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     context = context_with(waiting, server)
-    context.issuer = IssuerSecret(server, "operators", "authority")
+    context.issuer = IssuerSecret(context.api, "operators", "authority")
     found = asyncio.run(observe(context, KEY))
     assert found
     assert found.status.conditions

@@ -17,13 +17,11 @@ from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
 from distributed_input_operator.controller import budgets
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
-from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.store import Store
 from distributed_input_operator.reconcile.pace import RolloutState, Turn
 from distributed_input_operator.reconcile.plan import QUIET_SECONDS
+from tests.unit.distributed_input_operator.contexts import context_of
 from tests.unit.distributed_input_operator.snapshots import (
     KEY_SECRET,
     SETTINGS,
@@ -81,9 +79,7 @@ class Server:
 
 def new_context() -> tuple[ControllerContext, Server]:
     api: Any = Server()
-    context = ControllerContext(
-        api, Store(), InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-    )
+    context = context_of(api)
     return context, api
 
 

@@ -144,7 +144,7 @@ def test_texts_are_cut():
         (StatusResponse(workers=[WorkerInfo(busy_seconds=-1)]), "number of seconds"),
         (StatusResponse(workers=[WorkerInfo(rows=2**63)]), "a counter"),
         (
-            StatusResponse(consumers=[ConsumerInfo(last=ConsumerHeartbeatRequest(epoch=2**60))]),
+            StatusResponse(consumers=[ConsumerInfo(last=ConsumerHeartbeatRequest(batches=2**60))]),
             "a counter",
         ),
     ],

@@ -11,7 +11,8 @@ import pytest
 from distributed_input_operator.certificates.authority import InputAuthority
 from distributed_input_operator.controller.tokens import InputTokens, derive, secret_of
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.kinds import INPUT, Kind
+from distributed_input_operator.kube.kinds import INPUT
+from distributed_input_operator.objects.kind import Kind
 from tests.unit.distributed_input_operator.snapshots import resource
 
 KEY = ("team", "digits")

@@ -355,3 +355,36 @@ def test_every_key_is_worked_on_whichever_workers_are_cancelled(seed):
             await cancel(one)
 
     asyncio.run(body())
+
+
+def test_the_work_fails_if_something_cancels_a_call():
+    async def work(_: str) -> None:
+        raise asyncio.CancelledError
+
+    async def body() -> None:
+        queue: WorkQueue[str] = WorkQueue(first_letter, 4)
+        queue.add("a")
+        running = asyncio.create_task(queue.run(work))
+        await asyncio.wait([running], timeout=20)
+        assert "something cancelled the work on a" in repr(running.exception())
+
+    asyncio.run(body())
+
+
+def test_cancelled_work_ends_as_cancelled():
+    async def body() -> None:
+        began = asyncio.Event()
+
+        async def work(_: str) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        queue: WorkQueue[str] = WorkQueue(first_letter, 4)
+        queue.add("a")
+        running = asyncio.create_task(queue.run(work))
+        await asyncio.wait_for(began.wait(), 20)
+        running.cancel()
+        await asyncio.wait([running], timeout=20)
+        assert running.cancelled()
+
+    asyncio.run(body())

@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
-from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure, write_status
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.reconcile.status import input_status
+from tests.unit.distributed_input_operator.contexts import context_of
 from tests.unit.distributed_input_operator.snapshots import (
     KEY_SECRET,
     NOW,
-    SETTINGS,
     after,
     plan,
     resource,
@@ -200,9 +197,7 @@ def test_nothing_is_created_while_the_token_cannot_be_created():
     api: Any = Leftovers()
     store = Store()
     store.put(resource().model_dump(mode="json", by_alias=True, exclude_none=True))
-    context = ControllerContext(
-        api, store, InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-    )
+    context = context_of(api, store)
     with pytest.raises(ApiError, match="may still exist"):
         asyncio.run(reconcile(context, ("team", "digits")))
     (status,) = api.statuses

@@ -10,13 +10,7 @@ import pytest
 
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.events import (
-    report_failing_rollout,
-    report_invalid,
-    report_limit,
-    report_mismatches,
-    report_problems,
-)
+from distributed_input_operator.kube.events import report, report_failing_rollout, report_invalid
 from distributed_input_operator.objects.snapshot import Failure
 from tests.unit.distributed_input_operator.snapshots import NOW, ready, snapshot
 
@@ -47,7 +41,7 @@ def events(*limits: dict[str, str] | None) -> list[dict[str, Any]]:
         found = replace(snapshot(), status=Status.model_validate({"conditions": before}))
         before = [one] if one else []
         status = {"conditions": before, "workers": {"requested": 4}}
-        asyncio.run(report_limit(api, found, status, NOW + 30 * number))
+        asyncio.run(report(api, found, status, (), NOW + 30 * number))
     return list(api.created.values())
 
 
@@ -69,9 +63,9 @@ def test_more_replays_that_differ_are_a_warning():
     found, counts = snapshot(), []
     for mismatches in (0, 1, 1, 3, None, 2):
         live = None if mismatches is None else {"reading": 1, "replayMismatches": mismatches}
-        status = {"trainers": live} if live else {}
+        status = {"conditions": [], **({"trainers": live} if live else {})}
         api.created.clear()
-        asyncio.run(report_mismatches(api, found, status, NOW))
+        asyncio.run(report(api, found, status, (), NOW))
         counts.append(len(api.created))
         assert all(
             (one["type"], one["reason"]) == ("Warning", "ReplayDiffers")
@@ -97,7 +91,7 @@ def reported(before: list[dict[str, str]], after: list[dict[str, str]], *failure
     """Return type and reason of the Events of a change of the conditions."""
     api: Any = Events()
     found = replace(snapshot(), status=Status.model_validate({"conditions": before}))
-    asyncio.run(report_problems(api, found, {"conditions": after}, failures, NOW))
+    asyncio.run(report(api, found, {"conditions": after}, failures, NOW))
     return [(one["type"], one["reason"]) for one in api.created.values()]
 
 

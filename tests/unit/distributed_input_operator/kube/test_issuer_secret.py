@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from distributed_input_operator.certificates.issuer import Issuer, UnusableIssuer
-from distributed_input_operator.kube.api import ApiError
+from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.issuer_secret import SECONDS, IssuerSecret
 from testing.issuer import PlatformRoot
 
@@ -39,7 +39,7 @@ class Server:
 class Story:
     def __init__(self) -> None:
         self.server, self.now = Server(), 0.0
-        self.secret = IssuerSecret(self.server, "system", "authority", lambda: self.now)
+        self.secret = IssuerSecret(cast(Api, self.server), "system", "authority", lambda: self.now)
 
     def current(self) -> Issuer | UnusableIssuer:
         return asyncio.run(self.secret.current())

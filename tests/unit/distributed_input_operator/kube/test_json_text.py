@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from distributed_input_operator.kube import json_text
 from distributed_input_operator.kube.json_text import decode, decode_list, encode
 
 TEXT = 'é "quoted" \\ \u2028 🧊'
@@ -40,3 +41,19 @@ def test_what_is_no_object_is_a_value_error(parse, data):
 def test_an_encoded_object_is_decoded_to_the_same():
     obj = {"text": TEXT, "number": (1 << 70) + 1, "list": [None, 1.5, False]}
     assert decode(encode(obj)) == obj
+
+
+@pytest.mark.parametrize(
+    ("version", "once"),
+    [
+        ((3, 11, 9), True),
+        ((3, 12, 0), False),
+        ((3, 12, 6), False),
+        ((3, 12, 7), True),
+        ((3, 13, 0), True),
+    ],
+)
+def test_a_text_is_interned_if_python_frees_it(monkeypatch, version, once):
+    monkeypatch.setattr(json_text.sys, "version_info", (*version, "final", 0))
+    first, second = ("-".join(["team", str(version)]) for _ in range(2))
+    assert (json_text.shared(first) is json_text.shared(second)) is once

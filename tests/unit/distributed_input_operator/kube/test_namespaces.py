@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,9 +31,13 @@ class Server:
         return self.found
 
 
+def cache(server: Any, clock: Callable[[], float] = time.monotonic) -> NamespaceLabels:
+    return NamespaceLabels(server, clock)
+
+
 def test_labels_are_read_once_a_minute():
     server, now = Server(), [0.0]
-    labels = NamespaceLabels(server, lambda: now[0])
+    labels = cache(server, lambda: now[0])
     for at, reads in ((0.0, 1), (SECONDS - 1, 1), (SECONDS, 2)):
         now[0] = at
         assert asyncio.run(labels.labels("a")) == LABELS
@@ -42,13 +48,13 @@ def test_labels_are_read_once_a_minute():
 def test_labels_that_cannot_be_read_are_unknown(status, caplog):
     server = Server()
     server.error = ApiError(status, "Some", "refused")
-    assert asyncio.run(NamespaceLabels(server).labels("a")) is None
+    assert asyncio.run(cache(server).labels("a")) is None
     assert "cannot read the labels of namespace a" in caplog.text
 
 
 def test_the_last_labels_stay_while_the_server_does_not_respond():
     server, now = Server(), [0.0]
-    labels = NamespaceLabels(server, lambda: now[0])
+    labels = cache(server, lambda: now[0])
     asyncio.run(labels.labels("a"))
     now[0] = 2 * SECONDS
     server.error = ApiError(0, "Unreachable", "no response")
@@ -60,12 +66,12 @@ def test_the_last_labels_stay_while_the_server_does_not_respond():
 def test_a_namespace_that_does_not_exist_has_unknown_labels():
     server = Server()
     server.found = None
-    assert asyncio.run(NamespaceLabels(server).labels("a")) is None
+    assert asyncio.run(cache(server).labels("a")) is None
 
 
 def test_a_refusal_is_not_repeated_within_a_minute():
     server = Server()
     server.error = ApiError(403, "Forbidden", "no right")
-    labels = NamespaceLabels(server, lambda: 0.0)
+    labels = cache(server, lambda: 0.0)
     assert [asyncio.run(labels.labels("a")) for _ in range(3)] == [None] * 3
     assert server.reads == 1

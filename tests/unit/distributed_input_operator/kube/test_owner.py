@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.reconcile_input import reconcile
-from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import INPUT, SECRET, Kind
+from distributed_input_operator.kube.kinds import INPUT, SECRET
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest
+from distributed_input_operator.objects.kind import Kind
+from tests.unit.distributed_input_operator.contexts import context_of
 from tests.unit.distributed_input_operator.snapshots import (
     KEY_SECRET,
     NOW,
-    SETTINGS,
     plan,
     ready,
     resource,
@@ -84,9 +83,7 @@ def context(server: Server, *known: Json) -> ControllerContext:
     store = Store()
     for one in known:
         store.put(one)
-    return ControllerContext(
-        api, store, InputTokens(api, "operators"), DispatcherClient(), SETTINGS
-    )
+    return context_of(api, store)
 
 
 @pytest.mark.parametrize("secret", [True, False])

@@ -9,8 +9,9 @@ import pytest
 
 from distributed_input_operator.kube import read_cache
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.kinds import INPUT, Kind
+from distributed_input_operator.kube.kinds import INPUT
 from distributed_input_operator.kube.read_cache import ReadCache
+from distributed_input_operator.objects.kind import Kind
 
 
 class SlowServer:
@@ -30,6 +31,10 @@ class SlowServer:
         return answer
 
 
+def shared(api: Any) -> ReadCache:
+    return ReadCache(api)
+
+
 def start_read(api: SlowServer, cache: ReadCache) -> Any:
     return asyncio.create_task(cache.get(INPUT, "ml", "train"))
 
@@ -37,7 +42,7 @@ def start_read(api: SlowServer, cache: ReadCache) -> Any:
 def test_concurrent_callers_share_one_read():
     async def scenario() -> None:
         api = SlowServer({"a": 1})
-        cache = ReadCache(api)
+        cache = shared(api)
         first, second = start_read(api, cache), start_read(api, cache)
         await asyncio.sleep(0)
         api.answering.set()
@@ -54,7 +59,7 @@ def test_a_read_expires(monkeypatch):
     async def scenario() -> None:
         api = SlowServer({"a": 1}, {"a": 2})
         api.answering.set()
-        cache = ReadCache(api)
+        cache = shared(api)
         assert await start_read(api, cache) == {"a": 1}
         await asyncio.sleep(0.001)  # The event loop runs the expiry.
         assert await start_read(api, cache) == {"a": 2}
@@ -67,7 +72,7 @@ def test_a_failed_read_or_a_missing_object_is_read_again(first):
     async def scenario() -> None:
         api = SlowServer(first, {"a": 2})
         api.answering.set()
-        cache = ReadCache(api)
+        cache = shared(api)
         await asyncio.gather(start_read(api, cache), return_exceptions=True)
         assert await start_read(api, cache) == {"a": 2}
 
@@ -77,7 +82,7 @@ def test_a_failed_read_or_a_missing_object_is_read_again(first):
 def test_a_cancelled_caller_does_not_cancel_the_read_of_others():
     async def scenario() -> None:
         api = SlowServer({"a": 1})
-        cache = ReadCache(api)
+        cache = shared(api)
         cancelled, other = start_read(api, cache), start_read(api, cache)
         await asyncio.sleep(0)
         cancelled.cancel()

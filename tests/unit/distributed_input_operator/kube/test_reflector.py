@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from distributed_input_operator.kube import reflector
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import DEPLOYMENT, Kind
+from distributed_input_operator.kube.kinds import DEPLOYMENT
 from distributed_input_operator.kube.reflector import Mirror, reflect
 from distributed_input_operator.kube.store import Store
+from distributed_input_operator.objects.kind import Kind
 
 LABEL = "distributed-input.dev/input"
 _GONE = ApiError(410, "Expired", "too old resource version")

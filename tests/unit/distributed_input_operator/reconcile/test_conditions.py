@@ -262,7 +262,7 @@ def test_of_several_failures_the_one_that_the_user_must_fix_is_reported():
 
 def test_a_long_message_is_cut():
     found = findings(running(), full_grant(1), None, [Failure("Refused", "x" * 5000)])
-    assert max(len(one.message) for one in conditions(found, [], 1, "now")) == 1024
+    assert max(len(one["message"]) for one in conditions(found, [], 1, "now")) == 1024
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from distributed_input.api import names
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.kube.kinds import Kind
+from distributed_input_operator.objects.kind import Kind
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook.admission import Injector, deadline_seconds
 from tests.unit.distributed_input_operator.injection.trainer_pods import (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from distributed_input_operator.webhook.main import main, parser
+from distributed_input_operator.webhook.main import _trouble, main, parser
 
 
 @pytest.mark.parametrize("missing", ["sidecar", "worker"])
@@ -21,3 +23,15 @@ def test_the_certificate_is_that_of_the_operator_by_default():
     assert args.webhook_certificate is None
     assert args.webhook_secret == "distributed-input-operator-webhook"
     assert args.webhook_listen == ":9443"
+
+
+def test_a_rotation_that_has_stopped_restarts_the_process():
+    async def scenario() -> tuple[str, str]:
+        rotation = asyncio.create_task(asyncio.sleep(0))
+        before = _trouble(rotation)
+        await rotation
+        return before, _trouble(rotation)
+
+    before, after = asyncio.run(scenario())
+    assert before == ""
+    assert "rotation has stopped" in after

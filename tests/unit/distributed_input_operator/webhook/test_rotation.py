@@ -18,6 +18,7 @@ from distributed_input_operator.webhook.rotation import (
     CertificatePublisher,
     MountedCertificate,
     SecretCertificate,
+    SharedObjects,
     refresh_forever,
 )
 
@@ -131,8 +132,8 @@ class Replicas:
 
     def __init__(self, api: FakeApi) -> None:
         client: Any = api
-        self.publisher = CertificatePublisher(client, "operators", ["localhost"])
-        self.served = SecretCertificate(client, "operators", server_context())
+        self.publisher = CertificatePublisher(SharedObjects(client, "operators"), ["localhost"])
+        self.served = SecretCertificate(SharedObjects(client, "operators"), server_context())
 
     def refresh(self, now: datetime) -> None:
         asyncio.run(self.publisher.refresh(now))

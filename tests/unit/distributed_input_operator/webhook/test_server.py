@@ -16,7 +16,7 @@ import pytest
 from distributed_input.api import names
 from distributed_input_operator.webhook.certificates import generate
 from distributed_input_operator.webhook.main import parser
-from distributed_input_operator.webhook.server import Webhook, start
+from distributed_input_operator.webhook.server import running
 
 
 def flags(*given: str) -> argparse.Namespace:
@@ -32,16 +32,10 @@ def port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def launch(folder: Path, port: int) -> Webhook:
+def launched(folder: Path, port: int) -> Any:
     listen = ("--webhook-listen", f"127.0.0.1:{port}", "--webhook-certificate", str(folder))
     api: Any = None  # not called
-    return await start(api, "operators", flags(*listen))
-
-
-async def until_serving(webhook: Webhook) -> None:
-    async with asyncio.timeout(10):
-        while not webhook.serving:
-            await asyncio.sleep(0)
+    return running(api, "operators", flags(*listen))
 
 
 def test_a_review_gets_a_response_over_https(tmp_path, port):
@@ -53,18 +47,15 @@ def test_a_review_gets_a_response_over_https(tmp_path, port):
     review = {"request": {"uid": "7", "namespace": "ml", "object": pod}}
 
     async def scenario() -> Any:
-        webhook = await launch(tmp_path, port)
-        try:
-            await until_serving(webhook)
+        async with launched(tmp_path, port) as (rotation, ready):
+            await asyncio.wait_for(ready.wait(), 10)
             url = f"https://localhost:{port}{names.WEBHOOK_PATH}"
             async with aiohttp.ClientSession() as client:
                 async with client.post(f"{url}/other", json=review, ssl=trust) as refused:
                     assert refused.status == 404
                 async with client.post(url, json=review, ssl=trust) as response:
                     body = await response.json()
-            assert webhook.trouble == ""
-        finally:
-            await webhook.stop()
+            assert not rotation.done()
         return body
 
     body = asyncio.run(scenario())
@@ -73,14 +64,10 @@ def test_a_review_gets_a_response_over_https(tmp_path, port):
 
 
 def test_without_a_certificate_the_webhook_is_not_ready(tmp_path, port):
-    async def scenario() -> tuple[bool, str]:
-        webhook = await launch(tmp_path, port)
-        await asyncio.sleep(0)  # the rotation runs once
-        serving = webhook.serving
-        await webhook.stop()
+    async def scenario() -> tuple[bool, bool]:
+        async with launched(tmp_path, port) as (rotation, ready):
+            await asyncio.sleep(0)  # the rotation runs once
         await asyncio.sleep(0)  # the rotation is cancelled
-        return serving, webhook.trouble
+        return ready.is_set(), rotation.done()
 
-    serving, trouble = asyncio.run(scenario())
-    assert not serving
-    assert "rotation has stopped" in trouble
+    assert asyncio.run(scenario()) == (False, True)

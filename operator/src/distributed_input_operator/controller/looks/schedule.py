@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -124,32 +123,18 @@ class Looks:
             self._queue.forget(key)
 
     async def run(self, reconcile: Callable[[InputKey], None]) -> None:
-        """Look until cancelled. `reconcile` is called with each input that needs it.
+        """Look until cancelled. `reconcile` is called with each input that needs it."""
 
-        Raises an ExceptionGroup if a worker ends: without workers, nothing would be looked at.
-        """
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_CONCURRENT):
-                group.create_task(self._look_forever(reconcile))
-
-    async def _look_forever(self, reconcile: Callable[[InputKey], None]) -> None:
-        while True:
-            key = await self._queue.get()
+        async def look(key: InputKey) -> None:
             try:
                 if await self._look(key):
                     reconcile(key)
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
-                # A task group ignores a cancelled task.
-                raise RuntimeError(f"{'/'.join(key)}: something cancelled a look") from error
             except Exception:  # noqa: BLE001 - one input must not stop the looks at others
                 # The reconciliation repeats it, and reports it.
                 _log.exception("%s/%s: cannot look at the dispatcher", *key)
                 reconcile(key)
-            finally:
-                self._queue.done(key)
+
+        await self._queue.run(look)
 
     async def _look(self, key: InputKey) -> bool:
         """Measure an input. Return whether to reconcile it now."""

@@ -17,7 +17,8 @@ from distributed_input_operator.budget.claim import InputKey, namespace_of
 from distributed_input_operator.controller.work_queue import WorkQueue
 from distributed_input_operator.kube.api import Api, ApiError, backoff
 from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.kinds import INPUT, POLICY, Kind
+from distributed_input_operator.kube.kinds import INPUT, POLICY
+from distributed_input_operator.objects.kind import Kind
 
 _log = logging.getLogger(__name__)
 
@@ -65,20 +66,11 @@ class FirstChanges:
 
     async def run(self) -> None:
         """List until cancelled, because all children are known."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_CONCURRENT):
-                group.create_task(self._list_forever())
-
-    async def _list_forever(self) -> None:
-        while True:
-            key = await self._queue.get()
-            try:
-                if key not in self._complete:  # It may have changed again meanwhile.
-                    await self._list(key)
-            finally:
-                self._queue.done(key)
+        await self._queue.run(self._list)
 
     async def _list(self, key: InputKey) -> None:
+        if key in self._complete:  # It has changed again meanwhile.
+            return
         # Together: each waits until the API server's cache has all earlier writes.
         lists = (self._list_kind(kind, key) for kind in self._children)
         errors = [one for one in await asyncio.gather(*lists) if one is not None]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.work_queue import Lane
-from distributed_input_operator.kube.json_text import Json
-from distributed_input_operator.kube.shared_text import shared
+from distributed_input_operator.kube.json_text import Json, shared
 
 
 def is_changed(stored: Json) -> bool:

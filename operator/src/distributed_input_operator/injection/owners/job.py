@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from distributed_input.api import names
 from distributed_input_operator.injection.owners.owner import (
-    OwnerKind,
     Owners,
-    Resolver,
     check_whole,
     title,
 )
@@ -22,8 +20,9 @@ from distributed_input_operator.injection.trainer_pod import (
     literal,
     metadata_reference,
 )
+from distributed_input_operator.objects.kind import Kind
 
-JOB = OwnerKind("Job", "batch", "v1", "jobs")
+JOB = Kind("Job", "batch", "v1", "jobs", ("get",))
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -51,7 +50,8 @@ def completions_of(job: Manifest, count: int | None) -> int:
     return completions
 
 
-def _rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | None:
+def rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | None:
+    """Return the rank of a pod of a Job. See `rank.RANKS`."""
     if not (owners and JOB.describes(owners[0])):
         return None
     spec, name = owners[0]["spec"], title(owners[0])
@@ -66,6 +66,3 @@ def _rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | Non
         # The Job was read before it was scaled. Its controller creates the pod again.
         raise RefusedError(f"{name} has {completions} pods, but this one has index {index}: retry")
     return TrainerRank(metadata_reference("annotations", COMPLETION_INDEX), completions, name)
-
-
-RESOLVER = Resolver(JOB, _rank)

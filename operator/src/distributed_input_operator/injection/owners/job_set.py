@@ -8,9 +8,7 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input_operator.injection.owners.job import COMPLETION_INDEX, JOB, completions_of
 from distributed_input_operator.injection.owners.owner import (
-    OwnerKind,
     Owners,
-    Resolver,
     check_whole,
     title,
 )
@@ -23,13 +21,15 @@ from distributed_input_operator.injection.trainer_pod import (
     literal,
     requested_inputs,
 )
+from distributed_input_operator.objects.kind import Kind
 
-JOB_SET = OwnerKind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets")
+JOB_SET = Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", ("get",))
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 
 
-def _rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | None:
+def rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | None:
+    """Return the rank of a pod of a JobSet. See `rank.RANKS`."""
     if owners and JOB_SET.describes(owners[0]):
         raise RefusedError(
             "the trainer index of a JobSet's pod is known only in the cluster: use the webhook"
@@ -37,9 +37,9 @@ def _rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | Non
     if len(owners) < 2 or not (JOB.describes(owners[0]) and JOB_SET.describes(owners[1])):
         return None
     completions_of(owners[0], count)
-    rank = _rank_in(owners[1], pod)
-    check_whole(owners[1], rank.count or 0, count)
-    return rank
+    found = _rank_in(owners[1], pod)
+    check_whole(owners[1], found.count or 0, count)
+    return found
 
 
 def _rank_in(jobset: Manifest, pod: Manifest) -> TrainerRank:
@@ -79,6 +79,3 @@ def _rank_in(jobset: Manifest, pod: Manifest) -> TrainerRank:
 def _pods_per_job(replicated_job: Mapping[str, Any]) -> int:
     spec = replicated_job["template"]["spec"]
     return int(spec.get("completions") or spec.get("parallelism") or 1)
-
-
-RESOLVER = Resolver(JOB_SET, _rank)

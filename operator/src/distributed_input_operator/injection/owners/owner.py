@@ -1,41 +1,24 @@
-"""The identity of owners: a kind has a group, because several groups have a Job."""
+"""What the kinds of owners share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from distributed_input.api import names
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     RefusedError,
-    TrainerRank,
     controller,
 )
+from distributed_input_operator.objects.kind import Kind
 
 Owners = Sequence[Manifest]
 """What controls a pod: its controller, then the controller of that object, as far as known."""
 
 
-@dataclass(frozen=True)
-class OwnerKind:
-    """A kind of objects that own trainer pods."""
-
-    kind: str
-    group: str
-    version: str
-    plural: str
-
-    def describes(self, manifest: Mapping[str, Any]) -> bool:
-        """Whether an object, or an owner reference, is of this kind in any version."""
-        group, _, _ = str(manifest.get("apiVersion", "")).rpartition("/")
-        return (group, manifest.get("kind")) == (self.group, self.kind)
-
-
 _CREATES_ONE = (
-    OwnerKind("CronJob", "batch", "v1", "cronjobs"),
-    OwnerKind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs"),
+    Kind("CronJob", "batch", "v1", "cronjobs"),
+    Kind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs"),
 )
 """Kinds that create one object for each run."""
 
@@ -59,20 +42,6 @@ def check_whole(owner: Manifest, pods: int, count: int | None) -> None:
         f'{names.CONSUMERS_ANNOTATION}: "{pods}" in their template. Otherwise also set '
         f"{names.CONSUMER_INDEX_ANNOTATION} in each pod"
     )
-
-
-@dataclass(frozen=True)
-class Resolver:
-    """The source of ranks for the pods of one kind of owner."""
-
-    kind: OwnerKind
-    rank: Callable[[Manifest, Owners, int | None], TrainerRank | None]
-    """Returns the rank of a pod, or None if its owners are not of this kind.
-
-    Its arguments are the pod or its template, the owners, and the number of trainers in the pod's
-    annotation, or None. It raises RefusedError if the owner is of this kind but gives its pods no
-    rank.
-    """
 
 
 def title(manifest: Manifest) -> str:

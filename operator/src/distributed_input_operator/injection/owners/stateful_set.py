@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distributed_input_operator.injection.owners.owner import OwnerKind, Owners, Resolver, title
+from distributed_input_operator.injection.owners.owner import Owners, title
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     RefusedError,
@@ -12,12 +12,14 @@ from distributed_input_operator.injection.trainer_pod import (
     literal,
     metadata_reference,
 )
+from distributed_input_operator.objects.kind import Kind
 
-STATEFUL_SET = OwnerKind("StatefulSet", "apps", "v1", "statefulsets")
+STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", ("get",))
 POD_INDEX = "apps.kubernetes.io/pod-index"
 
 
-def _rank(pod: Manifest, owners: Owners, _: int | None) -> TrainerRank | None:
+def rank(pod: Manifest, owners: Owners, _: int | None) -> TrainerRank | None:
+    """Return the rank of a pod of a StatefulSet. See `rank.RANKS`."""
     if not (owners and STATEFUL_SET.describes(owners[0])):
         return None
     if controller(owners[0]):
@@ -33,6 +35,3 @@ def _rank(pod: Manifest, owners: Owners, _: int | None) -> TrainerRank | None:
             "pod: use the webhook, or start at 0"
         )
     return TrainerRank(literal(int(ordinal) - start), count, name)
-
-
-RESOLVER = Resolver(STATEFUL_SET, _rank)

@@ -24,7 +24,7 @@ SEEN = Seen(1, autoscaling=True).with_measurement(BUSY)
     ("change", "news"),
     [
         ({}, False),
-        ({"rows_per_second": 5.0, "stall": 0.4, "epoch": 3}, False),
+        ({"rows_per_second": 5.0, "stall": 0.4, "batches": 3}, False),
         ({"consumers": 3}, True),
         ({"consumers": 0}, True),
         ({"stalled": "split 3"}, True),
@@ -196,20 +196,6 @@ def test_an_input_that_is_looked_at_no_longer_needs_no_connection(after):
     asyncio.run(story())
 
 
-def test_the_looks_fail_if_a_worker_ends(monkeypatch):
-    monkeypatch.setattr(schedule, "reconcile_interval", lambda _: 0.001)
-
-    async def story() -> None:
-        looks = Looks(Dispatchers([asyncio.CancelledError()]).look, ignore)
-        running = asyncio.create_task(looks.run(lambda _: None))
-        looks.record(KEY, replace(snapshot(), measured=BUSY))
-        await asyncio.wait([running], timeout=20)
-        assert running.done()
-        assert "team/digits: something cancelled a look" in repr(running.exception())
-
-    asyncio.run(story())
-
-
 def test_slow_dispatchers_of_a_few_namespaces_do_not_stop_the_looks_at_others():
     """A namespace has at most 16 requests."""
 
@@ -229,25 +215,5 @@ def test_slow_dispatchers_of_a_few_namespaces_do_not_stop_the_looks_at_others():
         await asyncio.wait_for(asked.wait(), 20)
         running.cancel()
         await asyncio.wait([running], timeout=20)
-
-    asyncio.run(story())
-
-
-def test_cancelled_looks_end_as_cancelled():
-    async def story() -> None:
-        asked = asyncio.Event()
-
-        async def wait(_: Any) -> None:
-            asked.set()
-            await asyncio.Event().wait()
-
-        looks = Looks(wait, ignore)
-        running = asyncio.create_task(looks.run(lambda _: None))
-        looks._seen[KEY] = SEEN
-        looks._queue.add(KEY)
-        await asyncio.wait_for(asked.wait(), 20)
-        running.cancel()
-        await asyncio.wait([running], timeout=20)
-        assert running.cancelled()
 
     asyncio.run(story())

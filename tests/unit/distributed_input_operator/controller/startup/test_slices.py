@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from distributed_input_operator.controller.startup.slices import SLICE, in_slices
+from distributed_input_operator.controller.work_queue import SLICE, in_slices
 
 
 def test_other_tasks_go_on_after_each_slice():
