@@ -77,6 +77,21 @@ def mixed_once(ctx: Any) -> tf.data.Dataset:
     return rows.map(lambda row: {"id": row, "value": tf.range(1 + mixed * row // 7)})
 
 
+def one_slow_split(ctx: Any) -> tf.data.Dataset:
+    """Return eight rows, and a thousand rows of 50 ms in the second split."""
+    if ctx.input_pipeline_id == 0:
+        return tf.data.Dataset.range(8).map(lambda row: {"id": row})
+
+    def slow(row: Any) -> Any:
+        time.sleep(0.05)
+        return row
+
+    rows = tf.data.Dataset.range(1000, 2000)
+    return rows.map(
+        lambda row: {"id": tf.ensure_shape(tf.numpy_function(slow, [row], row.dtype), ())}
+    )
+
+
 def mixed_widths(ctx: Any) -> tf.data.Dataset:
     """Return rows of different shapes, which cannot be batched."""
     return tf.data.Dataset.range(8).map(lambda row: {"id": row, "value": tf.range(row)})
