@@ -284,28 +284,6 @@ def raises(ctx):
 """
 
 
-@pytest.mark.parametrize(
-    ("value", "replacement", "message"),
-    [
-        ("workers:", "worker:", r"spec\.worker: .*workers"),
-        ("replicas: 2", "replicas: two", r"spec\.workers\.replicas: .*integer"),
-        (
-            "replicas: 2",
-            "autoscaling: {minReplicas: 4, maxReplicas: 2}",
-            r"minReplicas.*maxReplicas",
-        ),
-    ],
-)
-def test_an_error_in_a_field_starts_no_process(
-    start: Start, value: str, replacement: str, message: str
-) -> None:
-    assert value in REAL_INPUT
-    run = start(["true"], file=REAL_INPUT.replace(value, replacement), program=WITH_REAL_PARTS)
-    assert run.wait() == 2
-    (line,) = run.err.rest().splitlines()
-    assert re.search(message, line)
-
-
 def test_an_error_in_the_dataset_reaches_the_trainer(start: Start, tmp_path: Path) -> None:
     """The messages of other errors are tested in test_user_errors.py, without the runner."""
     pytest.importorskip("tensorflow")

@@ -189,18 +189,13 @@ def live(base: Path) -> list[Path]:
     return [folder for folder in sorted(base.glob(_PREFIX + "*")) if not is_stale(folder)]
 
 
-def remove_stale(base: Path) -> list[str]:
-    """Remove the folders of dead runs in `base` and kill their processes; return their names."""
-    removed = []
-    for folder in sorted(base.glob(_PREFIX + "*")):
-        if not is_stale(folder):
-            continue
-        run = folder.name[len(_PREFIX) :]
-        if run:
-            process_wrapper.kill_run(run)
-        shutil.rmtree(folder, ignore_errors=True)
-        removed.append(run)
-    return removed
+def remove_stale(base: Path) -> None:
+    """Remove the folders of dead runs in `base`, and kill their processes."""
+    for folder in base.glob(_PREFIX + "*"):
+        if is_stale(folder):
+            if run := folder.name[len(_PREFIX) :]:
+                process_wrapper.kill_run(run)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _user_folder() -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import start_checks
 from distributed_input.runner.plan import PlannedInput, PlannedTfDataService
@@ -65,8 +64,7 @@ def load(
     for one in load_resources(file, check):
         local = one.spec.workers.local if workers is None else None
         count, cpus = (1, parallelism or local.cpus) if local else (workers, parallelism)
-        planned = _input(one, _config(one), count, cpus)
-        inputs.append(replace(planned, idle_cpus=idle_cpus or local is not None))
+        inputs.append(replace(_input(one, count, cpus), idle_cpus=idle_cpus or local is not None))
     names = [one.name for one in inputs]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:  # the file has them in different namespaces, but this machine has none
@@ -110,15 +108,9 @@ def check_encoding(path: str) -> None:
         ) from error
 
 
-def _config(resource: DistributedInput) -> InputConfig:
+def _input(resource: Any, workers: int | None, parallelism: int | None) -> PlannedInput:
     from distributed_input.api.resource.data_plane import input_config
 
-    return input_config(resource)
-
-
-def _input(
-    resource: Any, config: InputConfig, workers: int | None, parallelism: int | None
-) -> PlannedInput:
     name, spec = resource.metadata.name, resource.spec
     scaling = spec.workers.autoscaling
     count = workers or (scaling.min_replicas if scaling else spec.workers.replicas)
@@ -128,10 +120,9 @@ def _input(
         )
     return PlannedInput(
         name=name,
-        config=config,
+        config=input_config(resource),
         workers=count,
         parallelism=parallelism or spec.workers.parallelism,
-        relaxed=config.determinism == "relaxed",
         tf_data_service=_tf_data_service(spec.tf_data_service, count),
     )
 

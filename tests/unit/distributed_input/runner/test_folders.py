@@ -185,10 +185,11 @@ def test_a_live_run_keeps_its_folders(home: Path) -> None:
 def test_a_folder_without_a_lock_is_removed_only_when_it_is_old(home: Path) -> None:
     young = home / "run-00"
     young.mkdir()
-    assert folders.remove_stale(home) == []
+    folders.remove_stale(home)
+    assert young.exists()
     an_hour_ago = time.time() - 3600
     os.utime(young, (an_hour_ago, an_hour_ago))
-    assert folders.remove_stale(home) == ["00"]
+    folders.remove_stale(home)
     assert not young.exists()
 
 

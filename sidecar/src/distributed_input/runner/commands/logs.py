@@ -46,7 +46,7 @@ def logs(name: str | None, namespace: str | None, part: str | None, tail: int, f
     runs = [] if namespace else dispatchers.local_runs(os.environ, name)
     if name and not runs:
         # For a selector without pods, kubectl ends with status 0.
-        kubectl.check_exists(name, namespace, _KUBECTL_SECONDS)
+        kubectl.get_input(name, namespace, _KUBECTL_SECONDS)
         command = kubectl_command(name, namespace, part, tail, follow)
         return subprocess.run(command, check=False).returncode
     if namespace or follow:

@@ -44,6 +44,11 @@ class ConsumerSample:
     trainer: str = ""
     """The process that counts rows, batches and times. Empty: the sidecar counts them."""
 
+    @property
+    def name(self) -> str:
+        """Its job and its index."""
+        return f"{self.job or '-'}/{self.index}"
+
 
 @dataclass(frozen=True)
 class WorkerSample:
@@ -102,6 +107,34 @@ class StatusSample:
     """The jobs whose rows are whole elements of the dataset: no batch size is known."""
     host: HostCpus | None = None
     """CPUs of this machine, if all processes of the input run on it."""
+
+
+@dataclass(frozen=True)
+class TrainerWindow:
+    """What one trainer did between two samples. Its own clock gives the time: heartbeats vary."""
+
+    rows: int
+    wall: float
+    waits: float | None
+    """Share of its time that it waited, 0 to 1. None: unknown."""
+
+    @property
+    def rate(self) -> float | None:
+        """Rows per second that it read."""
+        return self.rows / self.wall if self.wall > 0 else None
+
+
+def trainer_window(before: StatusSample, now: ConsumerSample) -> TrainerWindow:
+    """Return what a trainer did since an earlier sample, or since its start if that is later."""
+    start = ConsumerSample(now.job, now.index, "")
+    process = (now.job, now.index, now.trainer)
+    same = (one for one in before.consumers if (one.job, one.index, one.trainer) == process)
+    then = next(same, start)
+    if now.wall < then.wall or now.rows < then.rows:  # it has opened the job again
+        then = start
+    wall = now.wall - then.wall
+    waits = min(1.0, max(0.0, now.wait - then.wait) / wall) if wall > 0 else None
+    return TrainerWindow(now.rows - then.rows, wall, waits)
 
 
 @dataclass(frozen=True)

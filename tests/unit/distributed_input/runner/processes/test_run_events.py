@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from distributed_input.runner.processes.run_events import (
     RunEvents,
     Termination,
     due_signal,
-    escalate,
     handle_signals,
 )
 from distributed_input.runner.processes.supervised_process import ProcessFailedError
@@ -78,7 +78,7 @@ def test_a_sigterm_becomes_a_sigkill() -> None:
 
 
 def test_escalations_send_sigterm_and_then_sigkill_early() -> None:
-    once = escalate(Termination(signal.SIGINT, since=100.0), 101.0)
+    once = Termination(signal.SIGINT, since=100.0, escalations=1, escalated=101.0)
     assert due(once, 101.0) == signal.SIGTERM
     assert due(once, 104.0) == signal.SIGKILL
-    assert due(escalate(once, 101.5), 101.5) == signal.SIGKILL
+    assert due(replace(once, escalations=2, escalated=101.5), 101.5) == signal.SIGKILL
