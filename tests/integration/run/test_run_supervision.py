@@ -198,16 +198,6 @@ def test_the_next_run_ends_processes_of_a_killed_runner_and_wrapper(start: Start
     assert not folder.exists()
 
 
-def test_a_live_runs_folder_is_not_removed(start: Start) -> None:
-    run = start(python(LISTENING))
-    run.out.wait_for("ready")
-    folder = run.folder
-    assert start(["true"]).wait() == 0
-    assert folder.exists()
-    write_line(run, "0")
-    assert run.wait() == 0
-
-
 def test_background_processes_end_with_the_trainer(start: Start) -> None:
     run = start(
         ["sh", "-c", f"(env -i setsid {shlex.join(python(IGNORES_SIGNALS))} &); read x; exit 6"]

@@ -45,7 +45,7 @@ class FoundDispatcher:
         """The input, and the run that has it: other runs may have an input of this name."""
         return f"{self.name or 'input'} ({self.place})" if self.place else self.name or "input"
 
-    def as_json(self, values: Mapping[str, Any]) -> str:
+    def json_line(self, values: Mapping[str, Any]) -> str:
         """Return values about the input as one line of JSON, with its name and its run."""
         return f"{json.dumps({'input': self.name or None, 'run': self.place or None, **values})}\n"
 
@@ -75,7 +75,7 @@ def intervals(
 def printed(found: Sequence[tuple[FoundDispatcher, Mapping[str, Any], str]], output: str) -> str:
     """Return what a command prints about inputs: their JSON values, or their texts."""
     if output == "json":
-        return "".join(one.as_json(values) for one, values, _ in found)
+        return "".join(one.json_line(values) for one, values, _ in found)
     return "\n".join(f"{one.title}:\n" * (len(found) > 1) + text for one, _, text in found)
 
 

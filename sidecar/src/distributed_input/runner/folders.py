@@ -111,7 +111,7 @@ def create(
         in_temporary = wanted.name == _user_folder()
         variable = "TMPDIR=/tmp" if in_temporary else "another XDG_RUNTIME_DIR"
         remedy = f"{variable}, or {remedy}"
-    _check_text(wanted, remedy)
+    check_encoding(wanted, f"Set {remedy}")
     # A folder that the user names may be shared, like /tmp. The run's folder below it is private.
     base = _create_folder(wanted) if parent else _create_private(wanted)
     remove_stale(base)
@@ -210,14 +210,14 @@ def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _check_text(folder: Path, remedy: str) -> None:
+def check_encoding(path: str | Path, remedy: str = "Rename it") -> None:
     """Raise ConfigError if a path is not UTF-8: messages, logs and gRPC could not contain it."""
     try:
-        str(folder).encode()
+        str(path).encode()
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"folder {_text_of(folder)}: its path is not UTF-8 in this process; set {remedy}, or, "
-            "if it is UTF-8, the environment variable PYTHONUTF8=1"
+            f"{str(path)!a}: this path is not UTF-8 in this process. {remedy}. If it is UTF-8, set "
+            "the environment variable PYTHONUTF8=1"
         ) from error
 
 

@@ -23,12 +23,12 @@ from typing import Any, Literal
 from distributed_input.api import environment
 from distributed_input.api.errors import ConfigError, TerminalError, short
 from distributed_input.runner import trainer_proxy
+from distributed_input.runner.folders import check_encoding
 from distributed_input.runner.processes import children
 from distributed_input.runner.processes.supervised_process import (
     EXIT_PROCESS_FAILED,
     describe_exit,
 )
-from distributed_input.runner.spec import check_encoding
 from distributed_input.runtime.args import EXIT_CONFIG
 
 _PREFIX = "distributed-input: "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import start_checks
+from distributed_input.runner.folders import check_encoding
 from distributed_input.runner.plan import PlannedInput, PlannedTfDataService
 from distributed_input.runtime.addresses import free_ports
 
@@ -80,7 +81,7 @@ def load_resources(
     Raises:
         ConfigError: has one line for each problem, with file, line, field and fix.
     """
-    check_encoding(str(file.absolute()))
+    check_encoding(file.absolute())  # a relative `source.path` starts at its folder
     try:
         from distributed_input.api.resource.load import load_all
     except ImportError as error:
@@ -92,20 +93,6 @@ def load_resources(
         return load_all(file, check)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
-
-
-def check_encoding(path: str) -> None:
-    """Raise ConfigError if messages between processes, which are UTF-8, cannot have the path.
-
-    A relative `source.path` starts at the folder of the file.
-    """
-    try:
-        path.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(
-            f"{path!a}: the name of this file or folder is not UTF-8 in this process. Rename "
-            "it. If it is UTF-8, set the environment variable PYTHONUTF8=1"
-        ) from error
 
 
 def _input(resource: Any, workers: int | None, parallelism: int | None) -> PlannedInput:

@@ -42,7 +42,7 @@ def explain(selection: Selection, output: str, seconds: float) -> int:
         if output == "json":
             notes = {"problems": one.problems, "warnings": warnings}
             trainers = list(map(as_json, diagnoses))
-            print(one.as_json({"trainers": trainers, **notes}), end="")
+            print(one.json_line({"trainers": trainers, **notes}), end="")
         else:
             has_title = len(found) > 1 or not diagnoses[0].trainer
             lines = f"{one.title}:\n" * has_title + "".join(map(as_text, diagnoses))

@@ -110,7 +110,6 @@ class ProcessGroup:
             late = next(process for process in processes if not process.ready.is_set())
             cause = f"not ready after {seconds:g} s: waiting for {unready(self.processes)}"
             raise ProcessFailedError(
-                late.name,
                 f"{cause}. To wait longer, set --start-timeout (in Python: timeout)",
                 late.log,
             )
@@ -122,7 +121,7 @@ class ProcessGroup:
             self._events.fail(error)
         except OSError as error:
             cause = f"cannot start {process.name}: {error}"
-            self._events.fail(ProcessFailedError(process.name, cause, process.log))
+            self._events.fail(ProcessFailedError(cause, process.log))
 
     def _process(self, one: PlannedProcess) -> SupervisedProcess:
         env = planning.process_env(self._env, self._folders.run, one.name, os.getpid())

@@ -20,7 +20,7 @@ from distributed_input.runner.processes.supervised_process import ProcessFailedE
 
 
 def failure(name: str) -> ProcessFailedError:
-    return ProcessFailedError(name, "why", Path("log"))
+    return ProcessFailedError("why", Path(name))
 
 
 def test_the_first_failure_is_kept() -> None:
@@ -28,7 +28,7 @@ def test_the_first_failure_is_kept() -> None:
     events.fail(failure("worker-0"))
     events.fail(failure("worker-1"))
     assert events.failure is not None
-    assert events.failure.process == "worker-0"
+    assert events.failure.log == Path("worker-0")
     assert events.changed.is_set()
 
 
