@@ -19,6 +19,7 @@ from distributed_input.runner import folders, kubectl
 from distributed_input.runner.command_line import POSITIVE_SECONDS, argument, namespace
 from distributed_input.runner.display.stats import StatusSample
 from distributed_input.runner.display.status_client import StatusClient
+from distributed_input.runner.folders import RunFolders
 from distributed_input.runtime import addresses
 from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.tls_credentials import credentials_of
@@ -175,23 +176,22 @@ def check(options: Selection) -> None:
         raise ConfigError("--token-file: set --dispatcher too")
 
 
-def local_runs(env: Mapping[str, str], name: str | None = None) -> list[Path]:
+def local_runs(env: Mapping[str, str], name: str | None = None) -> list[RunFolders]:
     """Return the folders of the runs on this machine, or only of those with an input `name`."""
     runs = folders.live(folders.default_parent(env))
-    return [run for run in runs if name is None or (run / "tokens" / name).exists()]
+    return [run for run in runs if name is None or run.token(name).exists()]
 
 
-def _of_run(run: Path) -> Iterator[FoundDispatcher]:
+def _of_run(run: RunFolders) -> Iterator[FoundDispatcher]:
     """Yield the dispatchers of one run that are ready."""
     tokens: list[Path] = []
     with contextlib.suppress(OSError):  # the run starts or ends now
-        tokens = sorted((run / "tokens").iterdir())
+        tokens = sorted(run.tokens.iterdir())
     for token in tokens:
         for process in ("dispatcher", f"{token.name}-dispatcher"):
             with contextlib.suppress(OSError, ValueError, KeyError):
-                address = json.loads((run / f"{process}.ready").read_text())["address"]
+                address = json.loads(run.ready(process).read_text())["address"]
                 # Not the file: it ends with the run, and a reader would warn that it is missing.
                 credentials = Credentials.from_args(None, {TOKEN_ENV: token.read_text()})
                 client = StatusClient(address, credentials, is_local=True)
-                place = folders.place(run)
-                yield FoundDispatcher(token.name, client, address=address, place=place)
+                yield FoundDispatcher(token.name, client, address=address, place=run.place)

@@ -88,6 +88,15 @@ class RunFolders:
         """Return the path of a process's log."""
         return self.logs / f"{process}.log"
 
+    @property
+    def place(self) -> str:
+        """What tells a run from others: its process, and the folder that it was started in."""
+        try:
+            description = json.loads((self.path / _DESCRIPTION).read_text())
+            return f"pid {description['pid']}, {description['folder']}"
+        except (OSError, ValueError, KeyError):  # the run starts or ends now
+            return ""
+
 
 @contextlib.contextmanager
 def create(
@@ -153,15 +162,6 @@ def _create_run(stack: contextlib.ExitStack, run: str, base: Path, shared_base: 
     return folders
 
 
-def place(run: Path) -> str:
-    """Return what tells a run from others: its process, and the folder that it was started in."""
-    try:
-        description = json.loads((run / _DESCRIPTION).read_text())
-        return f"pid {description['pid']}, {description['folder']}"
-    except (OSError, ValueError, KeyError):  # the run starts or ends now
-        return ""
-
-
 def default_parent(env: Mapping[str, str]) -> Path:
     """Return a folder below $XDG_RUNTIME_DIR, or else below the folder for temporary files.
 
@@ -184,18 +184,23 @@ def _fits(base: Path) -> bool:
     return len(os.fsencode(base)) <= _MAX_PARENT_BYTES
 
 
-def live(base: Path) -> list[Path]:
-    """Return the folders of running runs in `base`."""
-    return [folder for folder in sorted(base.glob(_PREFIX + "*")) if not is_stale(folder)]
+def live(base: Path) -> list[RunFolders]:
+    """Return the folders of running runs in `base`, without their folders in shared memory."""
+    return [one for one in _runs(base) if not is_stale(one.path)]
 
 
 def remove_stale(base: Path) -> None:
     """Remove the folders of dead runs in `base`, and kill their processes."""
-    for folder in base.glob(_PREFIX + "*"):
-        if is_stale(folder):
-            if run := folder.name[len(_PREFIX) :]:
-                process_wrapper.kill_run(run)
-            shutil.rmtree(folder, ignore_errors=True)
+    for one in _runs(base):
+        if is_stale(one.path):
+            if one.run:
+                process_wrapper.kill_run(one.run)
+            shutil.rmtree(one.path, ignore_errors=True)
+
+
+def _runs(base: Path) -> list[RunFolders]:
+    found = sorted(base.glob(_PREFIX + "*"))
+    return [RunFolders(path.name[len(_PREFIX) :], path, path) for path in found]
 
 
 def _user_folder() -> str:

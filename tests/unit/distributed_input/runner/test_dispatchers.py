@@ -15,6 +15,7 @@ from distributed_input.runner import dispatchers, folders
 from distributed_input.runner.command_line import command
 from distributed_input.runner.dispatchers import FoundDispatcher, Selection, _of_run, printed
 from distributed_input.runner.display.status_client import StatusClient
+from distributed_input.runner.folders import RunFolders
 from distributed_input.runtime.credentials import Credentials
 
 
@@ -23,7 +24,7 @@ def test_the_dispatchers_that_are_ready(tmp_path: Path) -> None:
     for name in ("other", "train"):
         (tmp_path / "tokens" / name).write_text("secret")
     (tmp_path / "train-dispatcher.ready").write_text(json.dumps({"address": "127.0.0.1:4567"}))
-    (found,) = _of_run(tmp_path)
+    (found,) = _of_run(RunFolders("r", tmp_path, tmp_path))
     found.client.close()
     assert found.client._is_local, "its processes run on this machine"
     assert (found.name, found.address, found.reread()) == ("train", "127.0.0.1:4567", ())
@@ -34,7 +35,7 @@ def test_a_run_that_ends_in_the_meantime_has_none(
 ) -> None:
     # It removes its folder after a look at it, before the next.
     monkeypatch.setattr(Path, "is_dir", lambda _: True)
-    assert list(_of_run(tmp_path)) == []
+    assert list(_of_run(RunFolders("r", tmp_path, tmp_path))) == []
 
 
 def test_the_end_of_a_run_is_no_problem_of_its_token(
@@ -51,7 +52,7 @@ def test_the_end_of_a_run_is_no_problem_of_its_token(
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens" / "train").write_text("secret")
     (tmp_path / "dispatcher.ready").write_text(json.dumps({"address": "127.0.0.1:4567"}))
-    (found,) = _of_run(tmp_path)
+    (found,) = _of_run(RunFolders("r", tmp_path, tmp_path))
     found.client.close()
     assert given == [(None, {"DISTRIBUTED_INPUT_TOKEN": "secret"})]
 

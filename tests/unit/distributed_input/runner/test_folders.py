@@ -142,7 +142,7 @@ def test_the_place_of_a_run_in_a_folder_that_is_not_utf_8_can_be_printed(
 ) -> None:
     monkeypatch.setattr(os, "getcwd", lambda: "/caf\udce9")
     with folders.create(None, {}) as created:
-        assert folders.place(created.path) == f"pid {os.getpid()}, /caf\\xe9"
+        assert created.place == f"pid {os.getpid()}, /caf\\xe9"
 
 
 def test_a_runtime_folder_that_is_too_long_is_not_used_for_sockets(

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -95,11 +94,11 @@ def test_only_for_a_local_run_the_cpus_of_this_machine_count(
     ticks = itertools.count(0, 100)
     monkeypatch.setattr(status_client, "host_cpus", lambda: HostCpus(now := next(ticks), now))
 
-    def found(_: Path) -> list[dispatchers.FoundDispatcher]:
+    def found(_: object) -> list[dispatchers.FoundDispatcher]:
         client = StatusClient(address, Credentials.from_args(None, SECRET), is_local=True)
         return [dispatchers.FoundDispatcher("digits", client, place="pid 7, /home")]
 
-    monkeypatch.setattr(dispatchers, "local_runs", lambda *_: [Path("run")])
+    monkeypatch.setattr(dispatchers, "local_runs", lambda *_: [None])
     monkeypatch.setattr(dispatchers, "_of_run", found)
     assert cli.main(["explain", "--seconds", "0.01"]) == 0
     printed = capsys.readouterr().out
