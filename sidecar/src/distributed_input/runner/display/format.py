@@ -18,10 +18,12 @@ def progress_line(name: str, stats: InputStats, desired_workers: int) -> str:
     totals, rates = stats.totals(), stats.rates()
     stalled = "".join(f" | no progress: {text}" for text in stats.stalled[:1])
     if not totals.rows:
-        workers = f" | workers {stats.ready_workers}/{desired_workers}" if stats.last else ""
+        workers = (
+            f" | workers {stats.ready_workers}/{desired_workers}" if stats.is_reachable else ""
+        )
         return f"{name}: waiting for: {waiting}{workers}{stalled}"
     rows = f"{stats.row}s"
-    if stats.last is None:  # rows can flow without the dispatcher
+    if not stats.is_reachable:  # rows can flow without the dispatcher
         head = f"{name}: epoch {totals.epochs} | at least {count(totals.rows)} {rows}"
         return f"{head} | dispatcher not reachable"
     fields = [

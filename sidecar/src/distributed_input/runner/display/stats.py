@@ -174,8 +174,10 @@ class InputStats:
     mismatches: dict[tuple[str, int, str], int] = field(default_factory=dict)
     """By job, index and incarnation."""
     workers: dict[str, WorkerSample] = field(default_factory=dict)
-    last: StatusSample | None = None
-    """The last sample; None while the dispatcher is not reachable."""
+    last: StatusSample = field(default_factory=StatusSample)
+    """The last sample; empty while the dispatcher is not reachable."""
+    is_reachable: bool = False
+    """Whether the dispatcher answered the last call."""
     answered: bool = False
     """At least one sample was added."""
     warnings: list[str] = field(default_factory=list)
@@ -186,7 +188,7 @@ class InputStats:
 
     def add(self, status: StatusSample | None, now: float) -> None:
         """Add a sample, or None if the call failed."""
-        self.last = status
+        self.last, self.is_reachable = status or StatusSample(), status is not None
         if status is None:
             return
         self.answered = True
@@ -238,22 +240,22 @@ class InputStats:
     @property
     def buffer(self) -> float:
         """Mean fill of the buffers of unfinished consumers, 0 to 1."""
-        live = [c.buffer for c in (self.last.consumers if self.last else ()) if not c.finished]
+        live = [c.buffer for c in self.last.consumers if not c.finished]
         return sum(live) / len(live) if live else 0.0
 
     @property
     def ready_workers(self) -> int:
         """Number of workers that accept streams."""
-        return sum(not w.draining for w in (self.last.workers if self.last else ()))
+        return sum(not w.draining for w in self.last.workers)
 
     @property
     def stalled(self) -> Sequence[str]:
         """Splits that make no progress, each as text; those of all workers."""
-        return [text for w in (self.last.workers if self.last else ()) for text in w.stalled]
+        return [text for w in self.last.workers for text in w.stalled]
 
     def waiting_for(self, desired_workers: int) -> str:
         """Return what the input waits for; "" while rows are delivered."""
-        if self.last is None:
+        if not self.is_reachable:
             return "dispatcher"
         if self.rates().rows > 0:
             return ""
