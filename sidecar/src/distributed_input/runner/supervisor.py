@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distributed_input.link.credentials import Credentials
 from distributed_input.runner import process_wrapper
 from distributed_input.runner.display import report
 from distributed_input.runner.display.monitor import ProgressMonitor
@@ -32,7 +33,6 @@ from distributed_input.runner.processes.supervised_process import (
     EXIT_PROCESS_FAILED,
     ProcessFailedError,
 )
-from distributed_input.runtime.credentials import Credentials
 
 _WRAPPER_SECONDS = 8.0
 

@@ -11,11 +11,11 @@ import pytest
 
 from distributed_input import cli
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.link.credentials import Credentials
 from distributed_input.runner import folders
 from distributed_input.runner.commands import status as command
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runtime import ready
-from distributed_input.runtime.credentials import Credentials
 from tests.unit.distributed_input.runtime.served import Echo, served
 
 RESPONSE = dispatcher_pb2.StatusResponse(
