@@ -39,7 +39,6 @@ PLUGINS = {"inject": "add the sidecar to pods in YAML files"}
 _OF_PLUGINS = "distributed-input-operator"
 _OTHERS = {"version": "print the version", "help": "print this text, or that of a COMMAND"}
 
-_COMPLETE = "_DISTRIBUTED_INPUT_COMPLETE"
 _PACKAGES = ("click", "psutil")
 _NEED_TENSORFLOW = ("run", "validate", "bench")
 _EXIT_INTERRUPTED = 130
@@ -94,13 +93,14 @@ def _click(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return EXIT_CONFIG
-    from distributed_input.runner.commands import Commands
+    from distributed_input.runner.commands import COMPLETE_VARIABLE, Commands
 
     commands = Commands(COMMANDS, {**PROCESSES, **PLUGINS, **_OTHERS})
-    if instruction := os.environ.get(_COMPLETE):
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
         from click.shell_completion import shell_complete
 
-        return shell_complete(commands, {}, "distributed-input", _COMPLETE, instruction)
+        program = "distributed-input"
+        return shell_complete(commands, {}, program, COMPLETE_VARIABLE, instruction)
     return commands.status(arguments)
 
 

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from distributed_input.runner import plan
 from distributed_input.runner.commands import run as command
 
 _FAKE_PROCESS = str(Path(__file__).with_name("fake_process.py"))
@@ -15,6 +14,6 @@ def _program(kind: str) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    programs = plan.Programs(_program("dispatcher"), _program("worker"), _program("sidecar"))
+    programs = {kind: _program(kind) for kind in ("dispatcher", "worker", "sidecar")}
     options = command.run.make_context("run", sys.argv[1:]).params
     sys.exit(command.execute(SimpleNamespace(**options), programs))

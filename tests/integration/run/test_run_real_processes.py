@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import pty
-import re
 import signal
 import struct
 import subprocess
@@ -265,58 +264,6 @@ def rows_in_status(run: Run) -> int:
     done = subprocess.run(command, capture_output=True, text=True)
     consumers = json.loads(done.stdout)["consumers"] if done.returncode == 0 else []
     return int(consumers[0]["rows"]) if consumers else -1
-
-
-# User errors: one message with the field and the remedy, an exit status, and no process left.
-
-READS = """
-import distributed_input as di
-
-with di.connect("train", timeout=60) as train:
-    for batch in train.numpy():
-        pass
-"""
-BROKEN_DATASET = """
-import tensorflow as tf
-
-def raises(ctx):
-    return tf.data.Dataset.range(len(undefined))
-"""
-
-
-@pytest.mark.parametrize(
-    ("value", "replacement", "message"),
-    [
-        ("workers:", "worker:", r"spec\.worker: .*workers"),
-        ("replicas: 2", "replicas: two", r"spec\.workers\.replicas: .*integer"),
-        (
-            "replicas: 2",
-            "autoscaling: {minReplicas: 4, maxReplicas: 2}",
-            r"minReplicas.*maxReplicas",
-        ),
-    ],
-)
-def test_an_error_in_a_field_starts_no_process(
-    start: Start, value: str, replacement: str, message: str
-) -> None:
-    assert value in REAL_INPUT
-    run = start(["true"], file=REAL_INPUT.replace(value, replacement), program=WITH_REAL_PARTS)
-    assert run.wait() == 2
-    (line,) = run.err.rest().splitlines()
-    assert re.search(message, line)
-
-
-def test_an_error_in_the_dataset_reaches_the_trainer(start: Start, tmp_path: Path) -> None:
-    """The messages of other errors are tested in test_user_errors.py, without the runner."""
-    pytest.importorskip("tensorflow")
-    (tmp_path / "broken_datasets.py").write_text(BROKEN_DATASET)
-    file = REAL_INPUT.replace("numbers_of:dataset_fn", "broken_datasets:raises").replace(
-        ": 2", ": 1"
-    )
-    run = start([sys.executable, "-c", READS], file=file, program=WITH_REAL_PARTS)
-    assert run.wait() == 1
-    message = r"(?s)broken_datasets:raises failed: NameError.*broken_datasets\.py.*in raises"
-    assert re.search(message, run.err.rest())
 
 
 # A program may end while TensorFlow waits for the next batch.

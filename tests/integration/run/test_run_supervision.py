@@ -75,26 +75,6 @@ def test_arguments_arrive_unchanged(start: Start) -> None:
     assert run.out.rest() == "a b|--|--trainers|*|"
 
 
-def test_a_missing_command_is_status_127_and_starts_nothing(start: Start) -> None:
-    run = start(["no-such-trainer"])
-    assert run.wait() == 127
-    assert run.err.rest() == "distributed-input: no-such-trainer: command not found"
-
-
-def test_an_error_in_the_file_is_one_line_and_status_2(start: Start) -> None:
-    run = start(["true"], file="apiVersion: distributed-input.dev/v1beta1\nkind: DistributedInput")
-    assert run.wait() == 2
-    (line,) = run.err.rest().splitlines()
-    assert "metadata" in line
-    assert "input.yaml" in line
-
-
-def test_a_run_without_a_command_prints_an_example(start: Start) -> None:
-    run = start([])
-    assert run.wait() == 2
-    assert "`-- python train.py`" in run.err.rest()
-
-
 # Signals.
 
 
@@ -218,16 +198,6 @@ def test_the_next_run_ends_processes_of_a_killed_runner_and_wrapper(start: Start
     assert not folder.exists()
 
 
-def test_a_live_runs_folder_is_not_removed(start: Start) -> None:
-    run = start(python(LISTENING))
-    run.out.wait_for("ready")
-    folder = run.folder
-    assert start(["true"]).wait() == 0
-    assert folder.exists()
-    write_line(run, "0")
-    assert run.wait() == 0
-
-
 def test_background_processes_end_with_the_trainer(start: Start) -> None:
     run = start(
         ["sh", "-c", f"(env -i setsid {shlex.join(python(IGNORES_SIGNALS))} &); read x; exit 6"]
@@ -329,12 +299,6 @@ def test_two_trainers_form_a_cluster(start: Start) -> None:
     assert first.endswith('"task": {"type": "worker", "index": 0}}')
     assert second.startswith("[1] env 1 2 {")
     assert second.endswith('"task": {"type": "worker", "index": 1}}')
-
-
-def test_the_users_tf_config_is_kept(start: Start) -> None:
-    run = start(["printenv", "TF_CONFIG"], "--trainers", "2", TF_CONFIG="{}")
-    assert run.wait() == 0
-    assert sorted(run.out.rest().splitlines()) == ["[1] {}", "{}"]
 
 
 def test_a_failed_trainer_stops_the_others(start: Start) -> None:

@@ -80,6 +80,11 @@ def argument(name: str, **options: Any) -> Callable[[_Function], _Function]:
     return click.argument(name, cls=DescribedArgument, **options)
 
 
+def seconds(default: float, help: str) -> Callable[[_Function], _Function]:  # noqa: A002 - click's
+    """Return a decorator that adds the flag for the time of a measurement, or between two."""
+    return click.option("--seconds", type=POSITIVE_SECONDS, default=default, help=help)
+
+
 def output(json: str) -> Callable[[_Function], _Function]:
     """Return a decorator that adds the flag for the format of the output, text or `json`."""
     choice = click.Choice(["text", "json"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from distributed_input.link.credentials import Credentials
 from distributed_input.link.tls_credentials import credentials_of
 from distributed_input.runner import folders, kubectl
 from distributed_input.runner.command_line import POSITIVE_SECONDS, argument, namespace
+from distributed_input.runner.display.stats import StatusSample
 from distributed_input.runner.display.status_client import StatusClient
+from distributed_input.runner.folders import RunFolders
 from distributed_input.runtime import addresses
 
 
@@ -33,8 +36,8 @@ class FoundDispatcher:
     """What the operator reports about the input, if it is in a cluster."""
     address: str = ""
     """Address of the dispatcher; empty: a port is forwarded to it, which differs each time."""
-    reread: Callable[[], tuple[str, ...]] | None = None
-    """Reads `problems` again. None: it is not in a cluster."""
+    reread: Callable[[], tuple[str, ...]] = tuple
+    """Reads `problems` again."""
     place: str = ""
     """Process and folder of its run, if it is on this machine. Empty: it is not, or is unknown."""
 
@@ -43,9 +46,38 @@ class FoundDispatcher:
         """The input, and the run that has it: other runs may have an input of this name."""
         return f"{self.name or 'input'} ({self.place})" if self.place else self.name or "input"
 
-    def as_json(self) -> dict[str, str | None]:
-        """Return the same as JSON values."""
-        return {"input": self.name or None, "run": self.place or None}
+    def json_line(self, values: Mapping[str, Any]) -> str:
+        """Return values about the input as one line of JSON, with its name and its run."""
+        return f"{json.dumps({'input': self.name or None, 'run': self.place or None, **values})}\n"
+
+
+Samples = tuple[FoundDispatcher, StatusSample, StatusSample]
+"""A dispatcher, and its status at the start and at the end of an interval."""
+
+
+def intervals(
+    found: Sequence[FoundDispatcher], timeout: float, seconds: float
+) -> Iterator[tuple[float, list[Samples]]]:
+    """Yield the length of an interval and the samples of each dispatcher, again and again.
+
+    Args:
+        found: the dispatchers.
+        timeout: time limit for each response.
+        seconds: time between two samples.
+    """
+    before, began = [one.client.status(timeout) for one in found], time.monotonic()
+    while True:
+        time.sleep(seconds)
+        after, now = [one.client.status(timeout) for one in found], time.monotonic()
+        yield now - began, list(zip(found, before, after, strict=True))
+        before, began = after, now
+
+
+def printed(found: Sequence[tuple[FoundDispatcher, Mapping[str, Any], str]], output: str) -> str:
+    """Return what a command prints about inputs: their JSON values, or their texts."""
+    if output == "json":
+        return "".join(one.json_line(values) for one, values, _ in found)
+    return "\n".join(f"{one.title}:\n" * (len(found) > 1) + text for one, _, text in found)
 
 
 @dataclass(frozen=True)
@@ -107,13 +139,14 @@ def opened(options: Selection, env: Mapping[str, str]) -> Iterator[list[FoundDis
     with contextlib.ExitStack() as stack:
         runs = [] if options.namespace or options.dispatcher else local_runs(env, options.name)
         if options.name and not runs:
-            forwarded = kubectl.forwarded(options.name, options.namespace, options.timeout)
-            one = stack.enter_context(forwarded)
+            where = options.name, options.namespace, options.timeout
+            one = stack.enter_context(kubectl.forwarded(*where))
             credentials = credentials_of(one.tls_folder, None, {TOKEN_ENV: one.token})
             client = StatusClient(one.address, credentials)
-            reread = functools.partial(
-                kubectl.problems, options.name, options.namespace, options.timeout
-            )
+
+            def reread() -> tuple[str, ...]:
+                return kubectl.problems_of(kubectl.get_input(*where))
+
             found = [FoundDispatcher(options.name, client, one.problems, reread=reread)]
         elif options.dispatcher:
             addresses.check(options.dispatcher, "--dispatcher")
@@ -121,7 +154,13 @@ def opened(options: Selection, env: Mapping[str, str]) -> Iterator[list[FoundDis
             client = StatusClient(options.dispatcher, credentials)
             found = [FoundDispatcher("", client, address=options.dispatcher)]
         else:
-            found = _of_local_runs(runs, options.name, env)
+            all_found = [one for run in runs for one in _of_run(run)]
+            found = [one for one in all_found if options.name in (None, one.name)]
+            if not found:
+                raise ConfigError(
+                    f"no run has started its dispatcher below {folders.default_parent(env)}: start "
+                    "`distributed-input run`, or set --dispatcher"
+                )
         for each in found:
             stack.callback(each.client.close)
         yield found
@@ -137,35 +176,22 @@ def check(options: Selection) -> None:
         raise ConfigError("--token-file: set --dispatcher too")
 
 
-def local_runs(env: Mapping[str, str], name: str | None = None) -> list[Path]:
+def local_runs(env: Mapping[str, str], name: str | None = None) -> list[RunFolders]:
     """Return the folders of the runs on this machine, or only of those with an input `name`."""
     runs = folders.live(folders.default_parent(env))
-    return [run for run in runs if name is None or (run / "tokens" / name).exists()]
+    return [run for run in runs if name is None or run.token(name).exists()]
 
 
-def _of_local_runs(
-    runs: Iterable[Path], name: str | None, env: Mapping[str, str]
-) -> list[FoundDispatcher]:
-    found = [one for run in runs for one in _of_run(run) if name in (None, one.name)]
-    if not found:
-        raise ConfigError(
-            f"no run has started its dispatcher below {folders.default_parent(env)}: start "
-            "`distributed-input run`, or set --dispatcher"
-        )
-    return found
-
-
-def _of_run(run: Path) -> Iterator[FoundDispatcher]:
+def _of_run(run: RunFolders) -> Iterator[FoundDispatcher]:
     """Yield the dispatchers of one run that are ready."""
     tokens: list[Path] = []
     with contextlib.suppress(OSError):  # the run starts or ends now
-        tokens = sorted((run / "tokens").iterdir())
+        tokens = sorted(run.tokens.iterdir())
     for token in tokens:
         for process in ("dispatcher", f"{token.name}-dispatcher"):
             with contextlib.suppress(OSError, ValueError, KeyError):
-                address = json.loads((run / f"{process}.ready").read_text())["address"]
+                address = json.loads(run.ready(process).read_text())["address"]
                 # Not the file: it ends with the run, and a reader would warn that it is missing.
                 credentials = Credentials.from_args(None, {TOKEN_ENV: token.read_text()})
                 client = StatusClient(address, credentials, is_local=True)
-                place = folders.place(run)
-                yield FoundDispatcher(token.name, client, address=address, place=place)
+                yield FoundDispatcher(token.name, client, address=address, place=run.place)

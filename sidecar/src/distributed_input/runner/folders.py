@@ -88,6 +88,15 @@ class RunFolders:
         """Return the path of a process's log."""
         return self.logs / f"{process}.log"
 
+    @property
+    def place(self) -> str:
+        """What tells a run from others: its process, and the folder that it was started in."""
+        try:
+            description = json.loads((self.path / _DESCRIPTION).read_text())
+            return f"pid {description['pid']}, {description['folder']}"
+        except (OSError, ValueError, KeyError):  # the run starts or ends now
+            return ""
+
 
 @contextlib.contextmanager
 def create(
@@ -111,7 +120,7 @@ def create(
         in_temporary = wanted.name == _user_folder()
         variable = "TMPDIR=/tmp" if in_temporary else "another XDG_RUNTIME_DIR"
         remedy = f"{variable}, or {remedy}"
-    _check_text(wanted, remedy)
+    check_encoding(wanted, f"Set {remedy}")
     # A folder that the user names may be shared, like /tmp. The run's folder below it is private.
     base = _create_folder(wanted) if parent else _create_private(wanted)
     remove_stale(base)
@@ -153,15 +162,6 @@ def _create_run(stack: contextlib.ExitStack, run: str, base: Path, shared_base: 
     return folders
 
 
-def place(run: Path) -> str:
-    """Return what tells a run from others: its process, and the folder that it was started in."""
-    try:
-        description = json.loads((run / _DESCRIPTION).read_text())
-        return f"pid {description['pid']}, {description['folder']}"
-    except (OSError, ValueError, KeyError):  # the run starts or ends now
-        return ""
-
-
 def default_parent(env: Mapping[str, str]) -> Path:
     """Return a folder below $XDG_RUNTIME_DIR, or else below the folder for temporary files.
 
@@ -184,23 +184,23 @@ def _fits(base: Path) -> bool:
     return len(os.fsencode(base)) <= _MAX_PARENT_BYTES
 
 
-def live(base: Path) -> list[Path]:
-    """Return the folders of running runs in `base`."""
-    return [folder for folder in sorted(base.glob(_PREFIX + "*")) if not is_stale(folder)]
+def live(base: Path) -> list[RunFolders]:
+    """Return the folders of running runs in `base`, without their folders in shared memory."""
+    return [one for one in _runs(base) if not is_stale(one.path)]
 
 
-def remove_stale(base: Path) -> list[str]:
-    """Remove the folders of dead runs in `base` and kill their processes; return their names."""
-    removed = []
-    for folder in sorted(base.glob(_PREFIX + "*")):
-        if not is_stale(folder):
-            continue
-        run = folder.name[len(_PREFIX) :]
-        if run:
-            process_wrapper.kill_run(run)
-        shutil.rmtree(folder, ignore_errors=True)
-        removed.append(run)
-    return removed
+def remove_stale(base: Path) -> None:
+    """Remove the folders of dead runs in `base`, and kill their processes."""
+    for one in _runs(base):
+        if is_stale(one.path):
+            if one.run:
+                process_wrapper.kill_run(one.run)
+            shutil.rmtree(one.path, ignore_errors=True)
+
+
+def _runs(base: Path) -> list[RunFolders]:
+    found = sorted(base.glob(_PREFIX + "*"))
+    return [RunFolders(path.name[len(_PREFIX) :], path, path) for path in found]
 
 
 def _user_folder() -> str:
@@ -215,14 +215,14 @@ def _free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _check_text(folder: Path, remedy: str) -> None:
+def check_encoding(path: str | Path, remedy: str = "Rename it") -> None:
     """Raise ConfigError if a path is not UTF-8: messages, logs and gRPC could not contain it."""
     try:
-        str(folder).encode()
+        str(path).encode()
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"folder {_text_of(folder)}: its path is not UTF-8 in this process; set {remedy}, or, "
-            "if it is UTF-8, the environment variable PYTHONUTF8=1"
+            f"{str(path)!a}: this path is not UTF-8 in this process. {remedy}. If it is UTF-8, set "
+            "the environment variable PYTHONUTF8=1"
         ) from error
 
 

@@ -55,8 +55,11 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
         ConfigError: kubectl is not installed, or refuses.
         UnavailableError: the dispatcher cannot be reached. The message has the input's problems.
     """
+    if shutil.which("kubectl") is None:
+        remedy = "or forward a port to the dispatcher's Service and set --dispatcher"
+        raise ConfigError(f"{NOT_INSTALLED}, {remedy}")
     where = _where(namespace)
-    resource = _get(INPUTS, name, where, seconds)
+    resource = get_input(name, namespace, seconds)
     problems = problems_of(resource)
     encrypted = resource["spec"]["encryption"] != "None"
     own = names.certificates(name) if encrypted else names.shared(name)
@@ -77,21 +80,14 @@ def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[Clus
             forwarding.terminate()
 
 
-def check_exists(name: str, namespace: str | None, seconds: float) -> None:
-    """Raise an error if the cluster has no such input. The arguments are those of `forwarded`.
+def get_input(name: str, namespace: str | None, seconds: float) -> Any:
+    """Return an input as the cluster has it. The arguments are those of `forwarded`.
 
     Raises:
         ConfigError: there is no such input, kubectl is not installed, or it refuses.
         UnavailableError: the cluster does not respond.
     """
-    if shutil.which("kubectl") is None:
-        raise ConfigError(NOT_INSTALLED)
-    _get(INPUTS, name, _where(namespace), seconds)
-
-
-def problems(name: str, namespace: str | None, seconds: float) -> tuple[str, ...]:
-    """Read an input; return its `problems_of`. The arguments are those of `check_exists`."""
-    return problems_of(_get(INPUTS, name, _where(namespace), seconds))
+    return _get(INPUTS, name, _where(namespace), seconds)
 
 
 def problems_of(resource: Mapping[str, Any]) -> tuple[str, ...]:
@@ -137,9 +133,7 @@ def _get(kind: str, name: str, where: Sequence[str], seconds: float) -> Any:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"{NOT_INSTALLED}, or forward a port to the dispatcher's Service and set --dispatcher"
-        ) from error
+        raise ConfigError(NOT_INSTALLED) from error
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(
             f"`{' '.join(command)}` did not end within {seconds:g} s: check the kubeconfig, or set "

@@ -18,16 +18,17 @@ import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from distributed_input.api import environment
 from distributed_input.api.errors import ConfigError, TerminalError, short
 from distributed_input.runner import trainer_proxy
+from distributed_input.runner.folders import check_encoding
+from distributed_input.runner.processes import children
 from distributed_input.runner.processes.supervised_process import (
     EXIT_PROCESS_FAILED,
     describe_exit,
 )
-from distributed_input.runner.spec import check_encoding
 from distributed_input.runtime.args import EXIT_CONFIG
 
 _PREFIX = "distributed-input: "
@@ -97,7 +98,7 @@ class LocalRun:
 
     def __init__(self, file: Path, workers: int | str | None, timeout: float) -> None:
         self._inputs, self._workers = "", workers
-        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _stop
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `_stop`
         self._process = subprocess.Popen(
             _command(file, workers, timeout),
             stdin=subprocess.PIPE,
@@ -105,7 +106,11 @@ class LocalRun:
             stderr=self._messages,
             start_new_session=True,
         )
-        self._stop = weakref.finalize(self, _stop, self._process, self._messages)
+        # In a fork of this process, `terminate` has no effect. After a kill of the run, the process
+        # wrapper ends the others.
+        self._stop = weakref.finalize(
+            self, children.end, self._process, _END_SECONDS, self._messages
+        )
         try:
             variables = self._wait_until_ready()
         except BaseException:  # KeyboardInterrupt too
@@ -196,19 +201,6 @@ def _command(file: Path, workers: int | str | None, timeout: float) -> list[str]
         *(() if workers is None else ("--workers", str(workers))),
         *("--", sys.executable, "-I", "-S", trainer_proxy.__file__, str(os.getpid())),
     ]
-
-
-def _stop(process: subprocess.Popen[bytes], messages: IO[bytes]) -> None:
-    """End the run. In a fork of the process that started it, `terminate` has no effect."""
-    process.terminate()
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()  # the process wrapper ends the others
-        process.wait()
-    for stream in (process.stdin, process.stdout, messages):
-        if stream is not None:
-            stream.close()
 
 
 @contextlib.contextmanager

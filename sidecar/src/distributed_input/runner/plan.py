@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,11 @@ GRACE_SECONDS = 2.0
 """Grace period of our own processes at the end of a run, when no trainer is left."""
 
 
-def _module(name: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", f"distributed_input.{name}")
-
-
-@dataclass(frozen=True)
-class Programs:
-    """The commands that start our processes. Tests replace them."""
-
-    dispatcher: tuple[str, ...] = field(default_factory=lambda: _module("dispatcher"))
-    worker: tuple[str, ...] = field(default_factory=lambda: _module("worker"))
-    sidecar: tuple[str, ...] = field(default_factory=lambda: _module("sidecar"))
-    tf_data_service: tuple[str, ...] = field(default_factory=lambda: _module("tf_data_service"))
+PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    kind: (sys.executable, "-m", f"distributed_input.{kind}")
+    for kind in ("dispatcher", "worker", "sidecar", "tf_data_service")
+}
+"""The commands that start our processes, by kind. Tests replace them."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +58,6 @@ class PlannedInput:
     """The workers use only CPUs that the trainers leave idle."""
     parallelism: int | None = None
     """Rows that a worker computes at once; None: the worker's default."""
-    relaxed: bool = False
-    """Random values may differ when a split runs again."""
     tf_data_service: PlannedTfDataService | None = None
 
     @property
@@ -83,7 +74,7 @@ class Plan:
     command: tuple[str, ...]
     """The trainer's command."""
     trainers: int = 1
-    programs: Programs = field(default_factory=Programs)
+    programs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: PROGRAMS)
 
     @property
     def buffer_bytes(self) -> int:
@@ -108,93 +99,125 @@ class Plan:
         return "-".join([*words, kind, *([] if index is None else [str(index)])])
 
 
-def dispatcher_command(plan: Plan, paths: RunFolders, of: PlannedInput, listen: str) -> list[str]:
-    """Return the command of an input's dispatcher.
+@dataclass(frozen=True)
+class PlannedProcess:
+    """One process of ours."""
 
-    `listen` is the same after a crash, because other processes have it.
-    """
+    name: str
+    command: Callable[[int], list[str]]
+    """Returns the command of a start, whose number is used once in a run."""
+    input_name: str = ""
+    """The input that it belongs to; empty: all inputs."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Its variables in addition to `process_env`."""
+    in_users_folder: bool = False
+    """The user's code may name files relative to the user's folder."""
+
+
+def dispatcher_address(plan: Plan, paths: RunFolders, of: PlannedInput) -> str:
+    """Return the address of an input's dispatcher. It is the same after a crash."""
+    return paths.socket("dispatcher", plan.inputs.index(of))
+
+
+def dispatchers(plan: Plan, paths: RunFolders) -> list[PlannedProcess]:
+    """Return the dispatchers, which all other processes need."""
+    return [_dispatcher(plan, paths, of) for of in plan.inputs]
+
+
+def other_processes(plan: Plan, paths: RunFolders) -> list[PlannedProcess]:
+    """Return the workers, the processes of tf.data services, and the sidecars."""
+    found = [_worker(plan, paths, of, index) for of in plan.inputs for index in range(of.workers)]
+    for of in plan.inputs:
+        if of.tf_data_service is not None:
+            found += _tf_data_processes(plan, paths, of, of.tf_data_service)
+    return [*found, *(_sidecar(plan, paths, consumer) for consumer in range(plan.trainers))]
+
+
+def _dispatcher(plan: Plan, paths: RunFolders, of: PlannedInput) -> PlannedProcess:
     name = plan.process_name("dispatcher", of)
-    common = _process_flags(paths, name, paths.token(of.name))
+    arguments = flags.DispatcherFlags(
+        dispatcher_address(plan, paths, of), _process_flags(paths, name, paths.token(of.name))
+    )
+    command = _fixed(plan.programs["dispatcher"], flags.dispatcher_arguments(arguments))
+    return PlannedProcess(name, command, of.name)
+
+
+def _worker(plan: Plan, paths: RunFolders, of: PlannedInput, index: int) -> PlannedProcess:
+    name = plan.process_name("worker", of, index)
+
+    def command(start: int) -> list[str]:
+        arguments = flags.WorkerFlags(
+            listen=paths.socket("worker", start),
+            dispatcher=dispatcher_address(plan, paths, of),
+            advertise=flags.ADVERTISE_AUTO,
+            parallelism=of.parallelism,
+            path=of.path,
+            relaxed=of.config.determinism == "relaxed",
+            idle_cpus=of.idle_cpus,
+            state_dir=str(paths.states) if paths.states else None,
+            process=_process_flags(paths, name, paths.token(of.name)),
+        )
+        return [*plan.programs["worker"], *flags.worker_arguments(arguments)]
+
+    return PlannedProcess(name, command, of.name, worker_env({}, plan.workers), True)
+
+
+def _tf_data_processes(
+    plan: Plan, paths: RunFolders, of: PlannedInput, service: PlannedTfDataService
+) -> list[PlannedProcess]:
+    """Return the dispatcher and the workers of an input's tf.data service.
+
+    The dispatcher's journal exists until the end of the run. The port of a worker is the same at
+    every start, because TensorFlow identifies workers by address.
+    """
+    name = plan.process_name("tf-data-dispatcher", of)
+    workers = [f"127.0.0.1:{port}" for port in service.workers]
+    dispatcher = flags.TfDataDispatcherFlags(
+        port=service.port,
+        work_dir=str(paths.journal(of.name)),
+        static_workers=",".join(workers) if service.static else "",
+        ready_file=str(paths.ready(name)),
+    )
+    arguments = {name: flags.tf_data_dispatcher_arguments(dispatcher)}
+    for index, (port, address) in enumerate(zip(service.workers, workers, strict=True)):
+        worker_name = plan.process_name("tf-data-worker", of, index)
+        worker = flags.TfDataWorkerFlags(
+            dispatcher=f"127.0.0.1:{service.port}",
+            port=port,
+            advertise=address,
+            cache_bytes=service.cache_bytes,
+            path=of.path,
+            ready_file=str(paths.ready(worker_name)),
+        )
+        arguments[worker_name] = flags.tf_data_worker_arguments(worker)
+    program, env = plan.programs["tf_data_service"], worker_env({})
     return [
-        *plan.programs.dispatcher,
-        *flags.dispatcher_arguments(flags.DispatcherFlags(listen, common)),
+        PlannedProcess(one, _fixed(program, own), of.name, env, one != name)
+        for one, own in arguments.items()
     ]
 
 
-def worker_command(
-    plan: Plan, paths: RunFolders, of: PlannedInput, index: int, listen: str, dispatcher: str
-) -> list[str]:
-    """Return the command of a worker. `listen` differs at each start."""
-    name = plan.process_name("worker", of, index)
-    arguments = flags.WorkerFlags(
-        listen=listen,
-        dispatcher=dispatcher,
-        advertise=flags.ADVERTISE_AUTO,
-        parallelism=of.parallelism,
-        path=of.path,
-        relaxed=of.relaxed,
-        idle_cpus=of.idle_cpus,
-        state_dir=str(paths.states) if paths.states else None,
-        process=_process_flags(paths, name, paths.token(of.name)),
-    )
-    return [*plan.programs.worker, *flags.worker_arguments(arguments)]
-
-
-def tf_data_dispatcher_command(
-    plan: Plan, paths: RunFolders, of: PlannedInput, service: PlannedTfDataService
-) -> list[str]:
-    """Return the command of an input's tf.data service dispatcher.
-
-    Its journal exists until the end of the run.
-    """
-    workers = ",".join(f"127.0.0.1:{port}" for port in service.workers)
-    arguments = flags.TfDataDispatcherFlags(
-        port=service.port,
-        work_dir=str(paths.journal(of.name)),
-        static_workers=workers if service.static else "",
-        ready_file=str(paths.ready(plan.process_name("tf-data-dispatcher", of))),
-    )
-    return [*plan.programs.tf_data_service, *flags.tf_data_dispatcher_arguments(arguments)]
-
-
-def tf_data_worker_command(
-    plan: Plan, paths: RunFolders, of: PlannedInput, service: PlannedTfDataService, index: int
-) -> list[str]:
-    """Return the command of a tf.data service worker.
-
-    The port is the same at every start, because TensorFlow identifies workers by address.
-    """
-    port = service.workers[index]
-    arguments = flags.TfDataWorkerFlags(
-        dispatcher=f"127.0.0.1:{service.port}",
-        port=port,
-        advertise=f"127.0.0.1:{port}",
-        cache_bytes=service.cache_bytes,
-        path=of.path,
-        ready_file=str(paths.ready(plan.process_name("tf-data-worker", of, index))),
-    )
-    return [*plan.programs.tf_data_service, *flags.tf_data_worker_arguments(arguments)]
-
-
-def sidecar_command(
-    plan: Plan, paths: RunFolders, consumer: int, dispatchers: Mapping[str, str]
-) -> list[str]:
-    """Return the command of trainer `consumer`'s sidecar, for all inputs.
-
-    `dispatchers` has the dispatchers' addresses by input name.
-    """
-    several = len(plan.inputs) > 1
-    where = [f"{n}={dispatchers[n]}" if several else dispatchers[n] for n in plan.names]
+def _sidecar(plan: Plan, paths: RunFolders, consumer: int) -> PlannedProcess:
+    """Return the sidecar of trainer `consumer`, for all inputs."""
     name = plan.process_name("sidecar", index=consumer)
+    several = len(plan.inputs) > 1
     arguments = flags.SidecarFlags(
         configs=[str(paths.config)],
-        dispatchers=where,
+        dispatchers=[
+            f"{of.name}=" * several + dispatcher_address(plan, paths, of) for of in plan.inputs
+        ],
         folder=str(paths.consumer(consumer)),
         consumer_index=str(consumer),
         consumer_count=str(plan.trainers),
         process=_process_flags(paths, name, paths.tokens),
     )
-    return [*plan.programs.sidecar, *flags.sidecar_arguments(arguments)]
+    command = _fixed(plan.programs["sidecar"], flags.sidecar_arguments(arguments))
+    return PlannedProcess(name, command)
+
+
+def _fixed(program: Sequence[str], arguments: Sequence[str]) -> Callable[[int], list[str]]:
+    """Return a command that is the same at each start."""
+    return lambda _: [*program, *arguments]
 
 
 def _process_flags(paths: RunFolders, name: str, token: Path) -> flags.ProcessFlags:

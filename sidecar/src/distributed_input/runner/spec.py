@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import start_checks
+from distributed_input.runner.folders import check_encoding
 from distributed_input.runner.plan import PlannedInput, PlannedTfDataService
 from distributed_input.runtime.addresses import free_ports
 
@@ -65,8 +65,7 @@ def load(
     for one in load_resources(file, check):
         local = one.spec.workers.local if workers is None else None
         count, cpus = (1, parallelism or local.cpus) if local else (workers, parallelism)
-        planned = _input(one, _config(one), count, cpus)
-        inputs.append(replace(planned, idle_cpus=idle_cpus or local is not None))
+        inputs.append(replace(_input(one, count, cpus), idle_cpus=idle_cpus or local is not None))
     names = [one.name for one in inputs]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:  # the file has them in different namespaces, but this machine has none
@@ -82,7 +81,7 @@ def load_resources(
     Raises:
         ConfigError: has one line for each problem, with file, line, field and fix.
     """
-    check_encoding(str(file.absolute()))
+    check_encoding(file.absolute())  # a relative `source.path` starts at its folder
     try:
         from distributed_input.api.resource.load import load_all
     except ImportError as error:
@@ -96,29 +95,9 @@ def load_resources(
         raise ConfigError(str(error)) from error
 
 
-def check_encoding(path: str) -> None:
-    """Raise ConfigError if messages between processes, which are UTF-8, cannot have the path.
-
-    A relative `source.path` starts at the folder of the file.
-    """
-    try:
-        path.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(
-            f"{path!a}: the name of this file or folder is not UTF-8 in this process. Rename "
-            "it. If it is UTF-8, set the environment variable PYTHONUTF8=1"
-        ) from error
-
-
-def _config(resource: DistributedInput) -> InputConfig:
+def _input(resource: Any, workers: int | None, parallelism: int | None) -> PlannedInput:
     from distributed_input.api.resource.data_plane import input_config
 
-    return input_config(resource)
-
-
-def _input(
-    resource: Any, config: InputConfig, workers: int | None, parallelism: int | None
-) -> PlannedInput:
     name, spec = resource.metadata.name, resource.spec
     scaling = spec.workers.autoscaling
     count = workers or (scaling.min_replicas if scaling else spec.workers.replicas)
@@ -128,10 +107,9 @@ def _input(
         )
     return PlannedInput(
         name=name,
-        config=config,
+        config=input_config(resource),
         workers=count,
         parallelism=parallelism or spec.workers.parallelism,
-        relaxed=config.determinism == "relaxed",
         tf_data_service=_tf_data_service(spec.tf_data_service, count),
     )
 

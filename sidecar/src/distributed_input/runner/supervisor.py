@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from distributed_input.link.credentials import Credentials
 from distributed_input.runner import process_wrapper
@@ -23,7 +24,7 @@ from distributed_input.runner.display.monitor import ProgressMonitor
 from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runner.display.terminal import Terminal
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.plan import Plan
+from distributed_input.runner.plan import Plan, dispatcher_address
 from distributed_input.runner.processes import children as child_processes
 from distributed_input.runner.processes import run_events, trainers
 from distributed_input.runner.processes.children import Children
@@ -40,7 +41,8 @@ _WRAPPER_SECONDS = 8.0
 class RunResult:
     """How a run ended."""
 
-    report: report.RunReport
+    report: Mapping[str, Any]
+    """See `report.of_run`."""
     failed_log: Path | None
     """Log of the process that ended the run; None if the trainers ended it."""
     interrupted: bool
@@ -117,7 +119,8 @@ class Supervisor:
         clients = {}
         for one in self.plan.inputs:
             credentials = Credentials.from_args(str(self.folders.token(one.name)), {})
-            clients[one.name] = StatusClient(self._group.addresses[one.name], credentials)
+            address = dispatcher_address(self.plan, self.folders, one)
+            clients[one.name] = StatusClient(address, credentials)
         self._monitor.attach(clients, self._trainers)
         started = time.monotonic()
         self._training_seconds = 0.0
@@ -133,7 +136,7 @@ class Supervisor:
         self._events.closed = True
         for trainer in self._trainers:
             if trainer.child.alive:
-                trainer.signal(signal.SIGKILL)
+                trainer.send(signal.SIGKILL)
         # An error while collecting statistics must not leave processes behind.
         with contextlib.suppress(Exception):
             await self._monitor.sample()
@@ -165,36 +168,27 @@ class Supervisor:
         """Suspend the trainers too: they are in other sessions, so Ctrl-Z does not reach them."""
         self.terminal.clear()
         for trainer in self._trainers:
-            trainer.signal(signal.SIGSTOP)
+            trainer.send(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         # Execution continues here after SIGCONT.
         for trainer in self._trainers:
-            trainer.signal(signal.SIGCONT)
+            trainer.send(signal.SIGCONT)
 
     def _result(self, status: int) -> RunResult:
-        processes = [
-            report.ProcessReport(one.name, one.peak_bytes, one.restarts, tuple(one.addresses))
-            for one in self._group.processes
-        ]
-        by_name = {process.name: process for process in processes}
+        processes = self._group.processes
+        reports = {one.name: report.of_process(one.peak_bytes, one.restarts) for one in processes}
+        for trainer in self._trainers:
+            reports[trainer.child.name] = report.of_process(trainer.peak_bytes)
         seconds = self._training_seconds or 0.0
-        inputs = []
+        inputs = {}
         for one in self.plan.inputs:
             names = [self.plan.process_name("worker", one, index) for index in range(one.workers)]
-            workers = [by_name[name] for name in names if name in by_name]
+            workers = {each.name: each.addresses for each in processes if each.name in names}
             stats = self._monitor.stats[one.name]
-            inputs.append(
-                report.summarize_input(one.name, stats, workers, self.plan.trainers, seconds)
-            )
-        commands = [report.ProcessReport(t.child.name, t.peak_bytes) for t in self._trainers]
+            inputs[one.name] = report.of_input(stats, workers, self.plan.trainers, seconds)
+        cause = str(self._events.failure or "")
         return RunResult(
-            report.RunReport(
-                status=status,
-                cause=str(self._events.failure or ""),
-                seconds=seconds,
-                inputs=tuple(inputs),
-                processes=(*processes, *commands),
-            ),
+            report.of_run(status, cause, seconds, inputs, reports),
             failed_log=self._events.failure.log if self._events.failure else None,
             interrupted=bool(self._events.interrupted),
             trained=self._training_seconds is not None,

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,41 +58,6 @@ class _Checked:
     """The fields of the spec that the dataset completes. None: it was not described."""
 
 
-@dataclass
-class Validation:
-    """The checks of one file. `validate` creates it."""
-
-    trainers: int | None
-    valid: list[ValidInput] = field(default_factory=list)
-
-    def check(self, resource: DistributedInput) -> Iterator[Problem]:
-        """Yield the problems of a resource whose fields are valid."""
-        from distributed_input.api.resource import topology
-
-        checked = _check_entry_point(resource)
-        spec = resource.spec.model_copy(update=checked.completed)
-        found, warnings = list(checked.problems), list(checked.warnings)
-        if self.trainers is not None:
-            problem = topology.trainers_problem(spec, self.trainers, batch_size_is_final=True)
-            found = [problem, *found] if problem else found
-            if self.trainers > 1 and not topology.is_known(spec):
-                warnings.append(
-                    f"whether {self.trainers} trainers can share it is unknown: it depends on the "
-                    f"dataset's batch size. Set spec.partitions to a multiple of {self.trainers}"
-                )
-        yield from found
-        if not found:
-            valid = ValidInput(
-                resource.metadata.name,
-                checked.code,
-                topology.partitions(spec),
-                topology.trainer_counts(spec),
-                topology.possible_trainers(spec),
-                tuple(warnings),
-            )
-            self.valid.append(valid)
-
-
 def validate(file: Path, trainers: int | None = None) -> list[ValidInput]:
     """Check all inputs in a file; return them.
 
@@ -103,9 +68,31 @@ def validate(file: Path, trainers: int | None = None) -> list[ValidInput]:
     Raises:
         ConfigError: has one line for each problem, with file, line, field and fix.
     """
-    validation = Validation(trainers)
-    load_resources(file, validation.check)
-    return validation.valid
+    from distributed_input.api.resource import topology
+
+    valid: list[ValidInput] = []
+
+    def check(resource: DistributedInput) -> Iterator[Problem]:
+        checked = _check_entry_point(resource)
+        spec = resource.spec.model_copy(update=checked.completed)
+        found, warnings = list(checked.problems), list(checked.warnings)
+        if trainers is not None:
+            problem = topology.trainers_problem(spec, trainers, batch_size_is_final=True)
+            found = [problem, *found] if problem else found
+            if trainers > 1 and not topology.is_known(spec):
+                warnings.append(
+                    f"whether {trainers} trainers can share it is unknown: it depends on the "
+                    f"dataset's batch size. Set spec.partitions to a multiple of {trainers}"
+                )
+        if not found:
+            sharing = topology.partitions(spec), topology.trainer_counts(spec)
+            possible = topology.possible_trainers(spec)
+            name = resource.metadata.name
+            valid.append(ValidInput(name, checked.code, *sharing, possible, tuple(warnings)))
+        yield from found
+
+    load_resources(file, check)
+    return valid
 
 
 def problems_as_json(error: ConfigError) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,7 +14,9 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.link.credentials import Credentials
 from distributed_input.runner import dispatchers, folders
 from distributed_input.runner.command_line import command
-from distributed_input.runner.dispatchers import FoundDispatcher, Selection, _of_run
+from distributed_input.runner.dispatchers import FoundDispatcher, Selection, _of_run, printed
+from distributed_input.runner.display.status_client import StatusClient
+from distributed_input.runner.folders import RunFolders
 
 
 def test_the_dispatchers_that_are_ready(tmp_path: Path) -> None:
@@ -21,10 +24,10 @@ def test_the_dispatchers_that_are_ready(tmp_path: Path) -> None:
     for name in ("other", "train"):
         (tmp_path / "tokens" / name).write_text("secret")
     (tmp_path / "train-dispatcher.ready").write_text(json.dumps({"address": "127.0.0.1:4567"}))
-    (found,) = _of_run(tmp_path)
+    (found,) = _of_run(RunFolders("r", tmp_path, tmp_path))
     found.client.close()
     assert found.client._is_local, "its processes run on this machine"
-    assert (found.name, found.address, found.reread) == ("train", "127.0.0.1:4567", None)
+    assert (found.name, found.address, found.reread()) == ("train", "127.0.0.1:4567", ())
 
 
 def test_a_run_that_ends_in_the_meantime_has_none(
@@ -32,7 +35,7 @@ def test_a_run_that_ends_in_the_meantime_has_none(
 ) -> None:
     # It removes its folder after a look at it, before the next.
     monkeypatch.setattr(Path, "is_dir", lambda _: True)
-    assert list(_of_run(tmp_path)) == []
+    assert list(_of_run(RunFolders("r", tmp_path, tmp_path))) == []
 
 
 def test_the_end_of_a_run_is_no_problem_of_its_token(
@@ -49,7 +52,7 @@ def test_the_end_of_a_run_is_no_problem_of_its_token(
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens" / "train").write_text("secret")
     (tmp_path / "dispatcher.ready").write_text(json.dumps({"address": "127.0.0.1:4567"}))
-    (found,) = _of_run(tmp_path)
+    (found,) = _of_run(RunFolders("r", tmp_path, tmp_path))
     found.client.close()
     assert given == [(None, {"DISTRIBUTED_INPUT_TOKEN": "secret"})]
 
@@ -98,3 +101,16 @@ def test_a_name_selects_local_runs_before_the_cluster(
     for flags in (["other"], ["train", "-n", "team"]):
         with pytest.raises(ConfigError, match="kubectl is not installed"):
             found(runs, *flags)
+
+
+def test_each_input_is_an_object_or_a_title() -> None:
+    client = cast(StatusClient, None)  # it is not called
+    first, second = FoundDispatcher("a", client, place="pid 7, /home"), FoundDispatcher("", client)
+    found = [(first, {"n": 1}, "one\n"), (second, {"n": 2}, "two\n")]
+    values = [json.loads(line) for line in printed(found, "json").splitlines()]
+    assert [(one["input"], one["run"], one["n"]) for one in values] == [
+        ("a", "pid 7, /home", 1),
+        (None, None, 2),
+    ]
+    assert printed(found, "text") == "a (pid 7, /home):\none\n\ninput:\ntwo\n"
+    assert printed(found[:1], "text") == "one\n"

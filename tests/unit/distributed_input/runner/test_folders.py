@@ -125,13 +125,13 @@ def test_a_path_that_is_not_utf_8_is_rejected(home: Path, monkeypatch: pytest.Mo
     """Shared memory has the sockets, but messages have the path, too."""
     other = Path(os.fsdecode(os.fsencode(home) + b"/\xff"))
     other.mkdir()
-    text = rf"^folder {home}/\\xff.*: its path is not UTF-8 in this process; set "
-    with pytest.raises(ConfigError, match=text + "another folder with --dir, or") as raised:
+    text = rf"^'{home}/\\udcff.*': this path is not UTF-8 in this process\. Set "
+    with pytest.raises(ConfigError, match=text + r"another folder with --dir\. If") as raised:
         with folders.create(other, {}):
             pass
     str(raised.value).encode()
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(other))
-    with pytest.raises(ConfigError, match=text + "TMPDIR=/tmp, or"):
+    with pytest.raises(ConfigError, match=text + "TMPDIR=/tmp, or another folder"):
         with folders.create(None, {}):
             pass
     assert list(other.iterdir()) == []
@@ -142,7 +142,7 @@ def test_the_place_of_a_run_in_a_folder_that_is_not_utf_8_can_be_printed(
 ) -> None:
     monkeypatch.setattr(os, "getcwd", lambda: "/caf\udce9")
     with folders.create(None, {}) as created:
-        assert folders.place(created.path) == f"pid {os.getpid()}, /caf\\xe9"
+        assert created.place == f"pid {os.getpid()}, /caf\\xe9"
 
 
 def test_a_runtime_folder_that_is_too_long_is_not_used_for_sockets(
@@ -185,10 +185,11 @@ def test_a_live_run_keeps_its_folders(home: Path) -> None:
 def test_a_folder_without_a_lock_is_removed_only_when_it_is_old(home: Path) -> None:
     young = home / "run-00"
     young.mkdir()
-    assert folders.remove_stale(home) == []
+    folders.remove_stale(home)
+    assert young.exists()
     an_hour_ago = time.time() - 3600
     os.utime(young, (an_hour_ago, an_hour_ago))
-    assert folders.remove_stale(home) == ["00"]
+    folders.remove_stale(home)
     assert not young.exists()
 
 

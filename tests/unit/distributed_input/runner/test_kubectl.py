@@ -15,7 +15,7 @@ from distributed_input.runner.kubectl import (
     INPUTS,
     ClusterInput,
     forwarded,
-    problems,
+    get_input,
     problems_of,
 )
 
@@ -181,7 +181,7 @@ def test_problems_are_read_without_a_forwarded_port(folder: Path) -> None:
     condition = {"type": "Ready", "status": "False", "reason": "R", "message": "no workers"}
     answer = {f"get {INPUTS}": {"status": {"conditions": [condition]}}}
     (folder / "answers.json").write_text(json.dumps(answer))
-    assert problems("train", "team", 10) == ("Ready is False (R): no workers",)
+    assert problems_of(get_input("train", "team", 10)) == ("Ready is False (R): no workers",)
     assert (folder / "calls").read_text().splitlines() == [
         f"get {INPUTS} train --namespace team --output json"
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import itertools
 import json
@@ -13,22 +12,27 @@ from pathlib import Path
 from distributed_input.api.config import CodeSource, DatasetConfig, InputConfig
 from distributed_input.runner import plan
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.plan import (
-    Plan,
-    PlannedInput,
-    PlannedTfDataService,
-    Programs,
-)
+from distributed_input.runner.plan import PROGRAMS, Plan, PlannedInput, PlannedTfDataService
 
 FILES = RunFolders("r", Path("/run"), Path("/shm"))
 CODE = DatasetConfig("code:dataset_fn", source=CodeSource(path="/code"))
-ONE = PlannedInput("train", InputConfig(CODE, seed=1), workers=2, parallelism=3, relaxed=True)
+RELAXED = InputConfig(CODE, seed=1, determinism="relaxed")
+ONE = PlannedInput("train", RELAXED, workers=2, parallelism=3)
 TWO = PlannedInput("eval", InputConfig(seed=2))
-PROGRAMS = Programs(("D",), ("W",), ("S",))
 
 
 def of(*inputs: PlannedInput, trainers: int = 1) -> Plan:
-    return Plan(inputs, ("python", "train.py"), trainers=trainers, programs=PROGRAMS)
+    return Plan(inputs, ("python", "train.py"), trainers=trainers)
+
+
+def command(
+    name: str, *inputs: PlannedInput, trainers: int = 1, paths: RunFolders = FILES
+) -> list[str]:
+    """Return the command of the seventh start of a process."""
+    planned = of(*inputs, trainers=trainers)
+    processes = [*plan.dispatchers(planned, paths), *plan.other_processes(planned, paths)]
+    (found,) = [one for one in processes if one.name == name]
+    return found.command(7)
 
 
 def flags(command: list[str], name: str) -> list[str]:
@@ -42,52 +46,41 @@ def test_names_contain_the_input_if_there_are_several() -> None:
 
 
 def test_a_worker_gets_the_resources_settings() -> None:
-    command = plan.worker_command(of(ONE), FILES, ONE, 0, "h:0", "h:1")
-    assert flags(command, "--parallelism") == ["3"]
-    assert flags(command, "--path") == ["/code"]
-    assert "--relaxed" in command
-    plain = plan.worker_command(of(TWO), FILES, TWO, 0, "h:0", "h:1")
+    worker = command("worker-0", ONE)
+    assert flags(worker, "--parallelism") == ["3"]
+    assert flags(worker, "--path") == ["/code"]
+    assert "--relaxed" in worker
+    plain = command("worker-0", TWO)
     assert not {"--parallelism", "--path", "--relaxed", "--idle-cpus"} & set(plain)
-    local = replace(ONE, idle_cpus=True)
-    assert "--idle-cpus" in plan.worker_command(of(local), FILES, local, 0, "h:0", "h:1")
+    assert "--idle-cpus" in command("worker-0", replace(ONE, idle_cpus=True))
 
 
 def test_a_worker_gets_the_folder_of_states_if_there_is_one() -> None:
-    assert not flags(plan.worker_command(of(ONE), FILES, ONE, 0, "h:0", "h:1"), "--state-dir")
+    assert not flags(command("worker-0", ONE), "--state-dir")
     kept = replace(FILES, states=Path("/states"))
-    assert flags(plan.worker_command(of(ONE), kept, ONE, 0, "h:0", "h:1"), "--state-dir") == [
-        "/states"
-    ]
+    assert flags(command("worker-0", ONE, paths=kept), "--state-dir") == ["/states"]
 
 
 def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs() -> None:
-    where = {"train": "h:1", "eval": "h:2"}
-    assert flags(plan.sidecar_command(of(ONE), FILES, 0, where), "--dispatcher") == ["h:1"]
-    both = plan.sidecar_command(of(ONE, TWO, trainers=4), FILES, 3, where)
-    assert flags(both, "--dispatcher") == ["train=h:1", "eval=h:2"]
+    first, second = "unix:/shm/s/dispatcher-0", "unix:/shm/s/dispatcher-1"
+    assert flags(command("sidecar-0", ONE), "--dispatcher") == [first]
+    both = command("sidecar-3", ONE, TWO, trainers=4)
+    assert flags(both, "--dispatcher") == [f"train={first}", f"eval={second}"]
     assert flags(both, "--consumer-index") == ["3"]
     assert flags(both, "--consumer-count") == ["4"]
     assert flags(both, "--dir") == ["/shm/3"]
 
 
-def test_dispatchers_and_workers_have_sockets_in_a_folder_of_the_run() -> None:
-    assert FILES.socket("worker", 3) == "unix:/shm/s/worker-3"
-    assert flags(plan.worker_command(of(ONE), FILES, ONE, 0, "unix:/s", "h:1"), "--listen") == [
-        "unix:/s"
-    ]
+def test_a_dispatcher_has_the_same_socket_at_each_start_and_a_worker_a_new_one() -> None:
+    assert flags(command("train-dispatcher", ONE, TWO), "--listen") == ["unix:/shm/s/dispatcher-0"]
+    worker = command("eval-worker-0", ONE, TWO)
+    assert flags(worker, "--listen") == ["unix:/shm/s/worker-7"]
+    assert flags(worker, "--dispatcher") == ["unix:/shm/s/dispatcher-1"]
 
 
 def test_every_input_has_its_own_token() -> None:
-    both = of(ONE, TWO)
-    tokens = [
-        flags(command, "--token-file")
-        for command in (
-            plan.dispatcher_command(both, FILES, ONE, "h:0"),
-            plan.worker_command(both, FILES, ONE, 0, "h:0", "h:1"),
-            plan.worker_command(both, FILES, TWO, 0, "h:0", "h:2"),
-            plan.sidecar_command(both, FILES, 0, {"train": "h:1", "eval": "h:2"}),
-        )
-    ]
+    names = ("train-dispatcher", "train-worker-0", "eval-worker-0", "sidecar-0")
+    tokens = [flags(command(name, ONE, TWO), "--token-file") for name in names]
     assert tokens == [["/run/tokens/train"]] * 2 + [["/run/tokens/eval"], ["/run/tokens"]]
 
 
@@ -109,7 +102,9 @@ def test_processes_do_not_get_the_trainers_accelerators_or_cluster() -> None:
     assert env["DISTRIBUTED_INPUT_RUN"] == "r:worker-0"
     assert env["DISTRIBUTED_INPUT_DIE_WITH_PARENT"] == "42"
     assert env["DISTRIBUTED_INPUT_MACHINE_WORKERS"] == "1"
-    assert plan.worker_env({}, of(ONE, TWO).workers)["DISTRIBUTED_INPUT_MACHINE_WORKERS"] == "3"
+    workers = [one for one in plan.other_processes(of(ONE, TWO), FILES) if "worker" in one.name]
+    assert [one.env["DISTRIBUTED_INPUT_MACHINE_WORKERS"] for one in workers] == ["3"] * 3
+    assert all(one.in_users_folder for one in workers)
     assert env["PATH"] == "/bin"
     assert env["PYTHONPATH"] == os.pathsep.join([os.path.abspath("src"), "", "/x"])
     assert not {"TF_CONFIG", "DISTRIBUTED_INPUT_TOKEN"} & set(env)
@@ -142,18 +137,17 @@ WITH_SERVICE = PlannedInput("train", InputConfig(CODE), workers=2, tf_data_servi
 
 
 def test_the_tf_data_service_has_fixed_ports() -> None:
-    planned = of(WITH_SERVICE)
-    dispatcher = plan.tf_data_dispatcher_command(planned, FILES, WITH_SERVICE, SERVICE)
+    dispatcher = command("tf-data-dispatcher", WITH_SERVICE)
     assert flags(dispatcher, "--port") == ["7080"]
     assert flags(dispatcher, "--work-dir") == ["/run/journals/train"]
     assert not flags(dispatcher, "--static-workers")
-    worker = plan.tf_data_worker_command(planned, FILES, WITH_SERVICE, SERVICE, 1)
+    worker = command("tf-data-worker-1", WITH_SERVICE)
     assert flags(worker, "--dispatcher") == ["127.0.0.1:7080"]
     assert flags(worker, "--advertise") == ["127.0.0.1:2"]
     assert flags(worker, "--cache-bytes") == ["9"]
     assert flags(worker, "--path") == ["/code"]
-    fixed = replace(SERVICE, static=True)
-    static = plan.tf_data_dispatcher_command(planned, FILES, WITH_SERVICE, fixed)
+    fixed = replace(WITH_SERVICE, tf_data_service=replace(SERVICE, static=True))
+    static = command("tf-data-dispatcher", fixed)
     assert flags(static, "--static-workers") == ["127.0.0.1:1,127.0.0.1:2"]
 
 
@@ -168,5 +162,5 @@ def test_trainers_get_the_address_of_the_tf_data_service() -> None:
 
 
 def test_every_program_is_a_module_of_this_package() -> None:
-    for command in dataclasses.astuple(Programs()):
-        assert importlib.util.find_spec(f"{command[2]}.__main__") is not None
+    for _, _, module in PROGRAMS.values():
+        assert importlib.util.find_spec(f"{module}.__main__") is not None

@@ -37,7 +37,7 @@ def test_the_resource_defines_the_processes(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (one,) = spec.load(written(tmp_path, FULL))
     assert (one.name, one.workers, one.parallelism) == ("train", 3, 4)
-    assert (one.path, one.relaxed) == (str(tmp_path / "code"), True)
+    assert (one.path, one.config.determinism) == (str(tmp_path / "code"), "relaxed")
     assert one.config.dataset.entry_point == "digits:dataset_fn"
 
 

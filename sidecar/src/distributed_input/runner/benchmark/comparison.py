@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.runner.display import format as formatting
+from distributed_input.runner.display.format import plural
 
 _GAIN = 1.1
 """Ratio of rows per second from which workers are faster."""
@@ -117,7 +118,7 @@ class Comparison:
 def gain(found: Comparison) -> tuple[str, str]:
     """Return one sentence with what the user would gain, and the next step."""
     base, best = found.base, found.best
-    ratio, workers = found.ratio(best), _workers(best.workers)
+    ratio, workers = found.ratio(best), plural(best.workers, "worker")
     in_process = formatting.rate(base.rate)
     if ratio >= _GAIN:
         return (
@@ -161,8 +162,8 @@ def warnings(found: Comparison) -> list[str]:
             "dataset varies. Repeat with a higher --seconds."
         )
     texts += [
-        f"With {_workers(one.workers)}, the rate still rose, so it is too low: repeat with a "
-        "higher --seconds."
+        f"With {plural(one.workers, 'worker')}, the rate still rose, so it is too low: "
+        "repeat with a higher --seconds."
         for one in found.through_workers
         if one.rises
     ]
@@ -183,7 +184,7 @@ def as_text(found: Comparison) -> str:
         sidecar = _cpu(parts["sidecar"] / one.rows * 1000) if "sidecar" in parts else "-"
         rows.append(
             (
-                _workers(one.workers) if one.workers else "tf.data in process",
+                plural(one.workers, "worker") if one.workers else "tf.data in process",
                 formatting.rate(one.rate),
                 f"{found.ratio(one):.2f}",
                 _cpu(one.reader_cpu / one.rows * 1000),
@@ -224,7 +225,3 @@ def as_json(found: Comparison) -> dict[str, Any]:
 
 def _cpu(seconds: float) -> str:
     return f"{seconds:.3g}"
-
-
-def _workers(number: int) -> str:
-    return f"{number} worker{'s' * (number != 1)}"

@@ -10,13 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 import psutil
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.runner import plan, process_wrapper
+from distributed_input.runner.processes import children
 from distributed_input.runner.processes.supervised_process import describe_exit
 
 IN_PROCESS = "distributed_input.worker.datasets.in_process"
@@ -51,21 +51,8 @@ class TimedProcess:
     def __enter__(self) -> TimedProcess:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            if stream is not None:
-                stream.close()
+    def __exit__(self, *_: object) -> None:
+        children.end(self._process, _STOP_SECONDS, self._errors)
 
     def ask(self, **seconds: float) -> None:
         """Request a measurement with these times; its answers are `begun` and `measured`."""

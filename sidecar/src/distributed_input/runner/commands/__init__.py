@@ -11,6 +11,8 @@ import click
 from distributed_input.runner.command_line import SETTINGS
 from distributed_input.runtime.args import suggestion
 
+COMPLETE_VARIABLE = "_DISTRIBUTED_INPUT_COMPLETE"
+"""Variable by which a shell asks for what completes a command."""
 _EXAMPLES = """
 examples:
   distributed-input init photos                            # start here

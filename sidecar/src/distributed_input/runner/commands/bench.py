@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,10 @@ from distributed_input.runner.command_line import (
     argument,
     command,
     output,
+    seconds,
 )
 from distributed_input.runner.display import format as formatting
-from distributed_input.runner.display.format import wrapped
+from distributed_input.runner.display.format import plural, wrapped
 from distributed_input.runner.display.status_client import busy_share
 from distributed_input.runner.local import local
 from distributed_input.runner.spec import load_resources
@@ -78,12 +79,7 @@ class _Bench(Command):
     metavar="N...",
     help="Numbers of workers to measure.",
 )
-@click.option(
-    "--seconds",
-    type=POSITIVE_SECONDS,
-    default=5,
-    help="Time of each measurement, after a warm-up.",
-)
+@seconds(5, "Time of each measurement, after a warm-up.")
 @click.option(
     "--timeout",
     type=POSITIVE_SECONDS,
@@ -141,17 +137,17 @@ def _compare(file: Path, numbers: Sequence[int], seconds: float, timeout: float)
             spent = time.monotonic() - first
             if workers and spent > timeout:
                 missing.append(
-                    f"{_workers(number)} were not measured, because the others took {spent:.0f} s: "
-                    "set a higher --timeout"
+                    f"{plural(number, 'worker')} were not measured, because the others took "
+                    f"{spent:.0f} s: set a higher --timeout"
                 )
                 continue
-            _progress(f"{name}: starting {_workers(number)}")
+            _progress(f"{name}: starting {plural(number, 'worker')}")
             try:
                 reader = {"name": name, "batched": batched}
                 workers.append(_through_workers(resource, reader, number, seconds, timeout))
                 direct.append(_measure(base, seconds))
             except TerminalError as error:  # not ConfigError, which no other number would avoid
-                missing.append(f"{_workers(number)} could not be measured: {error}")
+                missing.append(f"{plural(number, 'worker')} could not be measured: {error}")
                 if not workers:
                     raise
     return Comparison(name, os.fspath(file), _cpus(), busy, direct, workers, missing)
@@ -218,19 +214,15 @@ def _measure(
         epochs=values["epochs"],
         early_rows=values["early_rows"],
     )
-    system = _workers(workers) if workers else "tf.data in process"
+    system = plural(workers, "worker") if workers else "tf.data in process"
     _progress(f"  {system}: {formatting.rate(found.rate)} rows/s")
     return found
 
 
-def _workers(number: int) -> str:
-    return f"{number} worker{'s' * (number > 1)}"
-
-
 def _cpus() -> int:
     """Return the number of CPUs that this process may use."""
-    affinity: Iterator[int] | None = getattr(os, "sched_getaffinity", lambda _: None)(0)
-    return len(list(affinity)) if affinity else os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _progress(text: str) -> None:

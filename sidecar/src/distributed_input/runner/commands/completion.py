@@ -6,6 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from distributed_input.runner.command_line import argument, command
+from distributed_input.runner.commands import COMPLETE_VARIABLE
 
 _EXAMPLES = """\
 examples:
@@ -23,6 +24,5 @@ def completion(context: click.Context, shell: str) -> int:
     shell_class = get_completion_class(shell)
     assert shell_class is not None
     root = context.find_root()
-    variable = "_DISTRIBUTED_INPUT_COMPLETE"
-    click.echo(shell_class(root.command, {}, "distributed-input", variable).source())
+    click.echo(shell_class(root.command, {}, "distributed-input", COMPLETE_VARIABLE).source())
     return 0

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from distributed_input.runner import dispatchers
-from distributed_input.runner.command_line import POSITIVE_SECONDS, command
+from distributed_input.runner.command_line import command, seconds
 from distributed_input.runner.commands import explain, status, top
 from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.dashboard.sampler import Sampler
@@ -39,7 +39,7 @@ _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
     default=8321,
     help="Port on 127.0.0.1; 0 selects a free port.",
 )
-@click.option("--seconds", type=POSITIVE_SECONDS, default=2, help="Time between two samples.")
+@seconds(2, "Time between two samples.")
 def dashboard(selection: Selection, port: int, seconds: float) -> int:
     """Serve a page about inputs on this machine: what trainers wait for, the rate of each stage,
     buffers, workers and replays. It shows what `status`, `explain` and `top` print, and refreshes

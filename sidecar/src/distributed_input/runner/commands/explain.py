@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
-from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from distributed_input.runner import dispatchers
-from distributed_input.runner.command_line import POSITIVE_SECONDS, command, output
+from distributed_input.runner.command_line import command, output, seconds
 from distributed_input.runner.dispatchers import Selection
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
@@ -31,12 +26,7 @@ exit status: 0, 1 if a dispatcher does not respond, 2 if a flag is invalid or no
 @command(_EXAMPLES)
 @dispatchers.flags
 @output("one JSON object for each input")
-@click.option(
-    "--seconds",
-    type=POSITIVE_SECONDS,
-    default=10,
-    help="Time to watch; processes report once a second.",
-)
+@seconds(10, "Time to watch; processes report once a second.")
 def explain(selection: Selection, output: str, seconds: float) -> int:
     """Watch inputs for some seconds, then print for each trainer how much of its time it waits, the
     cause with figures, and the next step. The causes: trainer, sidecar, network, workers, dataset,
@@ -44,21 +34,19 @@ def explain(selection: Selection, output: str, seconds: float) -> int:
     print what the operator reports: budgets, quotas, failing pods.
     """
     with dispatchers.opened(selection, os.environ) as found:
-        before = [one.client.status(selection.timeout) for one in found]
-        time.sleep(seconds)
-        after = [one.client.status(selection.timeout) for one in found]
-    for one, earlier, later in zip(found, before, after, strict=True):
+        _, samples = next(dispatchers.intervals(found, selection.timeout, seconds))
+    for one, earlier, later in samples:
         diagnoses = diagnose(earlier, later)
         # Each warning once, although several jobs may have it.
         warnings = list(dict.fromkeys(text for texts in later.warnings.values() for text in texts))
         if output == "json":
             notes = {"problems": one.problems, "warnings": warnings}
             trainers = list(map(as_json, diagnoses))
-            print(json.dumps({**one.as_json(), "trainers": trainers, **notes}))
+            print(one.json_line({"trainers": trainers, **notes}), end="")
         else:
             has_title = len(found) > 1 or not diagnoses[0].trainer
             lines = f"{one.title}:\n" * has_title + "".join(map(as_text, diagnoses))
-            lines += problems_as_text(one.problems)
+            lines += "".join(wrapped("  cluster: ", problem) for problem in one.problems)
             lines += "".join(wrapped("  warning: ", text) for text in warnings)
             print(lines, end="")
     return 0
@@ -75,13 +63,6 @@ def as_text(one: Diagnosis) -> str:
     cause = "" if one.cause is Cause.NONE else f"{one.cause.value}. "
     lines = wrapped("  cause: ", f"{cause}{one.text}") + wrapped("  next:  ", one.next_step)
     return f"{head}\n" * bool(head) + lines
-
-
-def problems_as_text(problems: Sequence[str]) -> str:
-    """Return what the operator reports about an input as some lines. Empty: it is not in a cluster,
-    or has no problem.
-    """
-    return "".join(wrapped("  cluster: ", one) for one in problems)
 
 
 def as_json(one: Diagnosis) -> dict[str, Any]:

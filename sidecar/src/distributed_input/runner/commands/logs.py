@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import click
 
@@ -13,6 +12,7 @@ from distributed_input.api import names
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import dispatchers, folders, kubectl, process_logs
 from distributed_input.runner.command_line import COUNT, argument, command, namespace
+from distributed_input.runner.folders import RunFolders
 
 _KUBECTL_SECONDS = 10.0
 _EXAMPLES = """\
@@ -46,7 +46,7 @@ def logs(name: str | None, namespace: str | None, part: str | None, tail: int, f
     runs = [] if namespace else dispatchers.local_runs(os.environ, name)
     if name and not runs:
         # For a selector without pods, kubectl ends with status 0.
-        kubectl.check_exists(name, namespace, _KUBECTL_SECONDS)
+        kubectl.get_input(name, namespace, _KUBECTL_SECONDS)
         command = kubectl_command(name, namespace, part, tail, follow)
         return subprocess.run(command, check=False).returncode
     if namespace or follow:
@@ -82,11 +82,11 @@ def kubectl_command(
     return [*command, "--follow"] if follow else command
 
 
-def _of_local_runs(runs: Sequence[Path], part: str | None, lines: int) -> Iterator[str]:
+def _of_local_runs(runs: Sequence[RunFolders], part: str | None, lines: int) -> Iterator[str]:
     for run in runs:
         if len(runs) > 1:
-            yield f"{folders.place(run)}:"
-        for log in sorted((run / "logs").glob("*.log")):
+            yield f"{run.place}:"
+        for log in sorted(run.logs.glob("*.log")):
             if part is None or part in log.stem.split("-"):
                 for line in process_logs.tail(log, lines):
                     yield f"[{log.stem}] {line}"

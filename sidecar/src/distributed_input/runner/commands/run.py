@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import shlex
@@ -145,10 +144,12 @@ def run(**flags: Any) -> int:
     return execute(SimpleNamespace(**flags))
 
 
-def execute(options: SimpleNamespace, programs: plan.Programs | None = None) -> int:
+def execute(
+    options: SimpleNamespace, programs: Mapping[str, tuple[str, ...]] = plan.PROGRAMS
+) -> int:
     """Run the command; return the exit status. Tests replace our processes with `programs`."""
     try:
-        return _run(options, programs or plan.Programs())
+        return _run(options, programs)
     except ConfigError as error:
         _print(str(error))
         return EXIT_CONFIG
@@ -156,7 +157,7 @@ def execute(options: SimpleNamespace, programs: plan.Programs | None = None) -> 
         return 128 + signal.SIGINT
 
 
-def _run(options: SimpleNamespace, programs: plan.Programs) -> int:
+def _run(options: SimpleNamespace, programs: Mapping[str, tuple[str, ...]]) -> int:
     command = options.command
     if not command:
         raise ConfigError("no trainer command: add it after `--`, as in `-- python train.py`")
@@ -208,27 +209,29 @@ async def _execute(
 def _finish(result: RunResult, folders: RunFolders, options: SimpleNamespace) -> int:
     """Print the result, and keep the logs and the report."""
     final = result.report
+    status: int = final["status"]
     if result.failed_log is not None:
-        _print(final.cause)
+        _print(final["cause"])
         for line in process_logs.tail(result.failed_log, _TAIL_LINES):
             print(f"  {result.failed_log.stem} | {line}", file=sys.stderr)
     if result.trained:
-        _print(f"the trainer ran for {final.seconds:.1f} s and ended with status {final.status}")
+        seconds = final["wall_seconds"]
+        _print(f"the trainer ran for {seconds:.1f} s and ended with status {status}")
         sys.stderr.write(report.as_text(final))
     _keep_logs(result, folders, options.keep_logs)
     if options.report is not None:
         try:
-            options.report.write_text(json.dumps(report.as_json(final), indent=2) + "\n")
+            options.report.write_text(json.dumps(final, indent=2) + "\n")
         except OSError as error:
             _print(f"--report {options.report}: {error.strerror}")
-            return final.status or EXIT_CONFIG
-    return final.status
+            return status or EXIT_CONFIG
+    return status
 
 
 def _keep_logs(result: RunResult, folders: RunFolders, wanted: Path | None) -> None:
     """Copy the logs to the folder `wanted`; those of a failed run are kept in any case."""
     targets = [] if wanted is None else [wanted]
-    if result.report.status and not result.interrupted:
+    if result.report["status"] and not result.interrupted:
         parent = Path(tempfile.gettempdir())
         targets.append(parent / (_KEPT_PREFIX + folders.run))
     for target in targets:
@@ -243,24 +246,11 @@ def _keep_logs(result: RunResult, folders: RunFolders, wanted: Path | None) -> N
 def _dry_run(planned: plan.Plan) -> str:
     """Return the sidecars' configuration and all command lines."""
     paths = RunFolders("RUN", Path("/RUN"), Path("/SHARED"))
-    dispatchers = {one.name: f"DISPATCHER-{one.name}" for one in planned.inputs}
     lines = ["# configuration of the sidecars"]
     lines += json.dumps(plan.sidecar_config(planned), indent=2).splitlines()
-    sockets = itertools.count()
-    for one in planned.inputs:
-        listen = paths.socket("dispatcher", next(sockets))
-        lines += _commented(
-            planned.process_name("dispatcher", one),
-            plan.dispatcher_command(planned, paths, one, listen),
-        )
-        for index in range(one.workers):
-            address = dispatchers[one.name]
-            listen = paths.socket("worker", next(sockets))
-            command = plan.worker_command(planned, paths, one, index, listen, address)
-            lines += _commented(planned.process_name("worker", one, index), command)
-    for index in range(planned.trainers):
-        command = plan.sidecar_command(planned, paths, index, dispatchers)
-        lines += _commented(planned.process_name("sidecar", index=index), command)
+    processes = [*plan.dispatchers(planned, paths), *plan.other_processes(planned, paths)]
+    for start, one in enumerate(processes):
+        lines += _commented(one.name, one.command(start))
     for index in range(planned.trainers):
         ports = list(range(1, planned.trainers + 1))
         added = plan.trainer_env({}, planned, paths, index, ports)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -12,7 +11,7 @@ from distributed_input.runner import dispatchers
 from distributed_input.runner.command_line import command, output
 from distributed_input.runner.dispatchers import Selection
 from distributed_input.runner.display import format as formatting
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample, trainer_window
 
 _EXAMPLES = """\
 examples:
@@ -35,13 +34,8 @@ def status(selection: Selection, output: str, as_json_too: bool) -> int:
     """
     with dispatchers.opened(selection, os.environ) as found:
         samples = [(one, one.client.status(selection.timeout)) for one in found]
-    if output == "json" or as_json_too:
-        for one, sample in samples:
-            print(json.dumps({**one.as_json(), **as_json(sample)}))
-    else:
-        titles = len(samples) > 1
-        texts = [f"{one.title}:\n" * titles + as_text(sample) for one, sample in samples]
-        print("\n".join(texts), end="")
+    values = [(one, as_json(sample), as_text(sample)) for one, sample in samples]
+    print(dispatchers.printed(values, "json" if as_json_too else output), end="")
     return 0
 
 
@@ -95,7 +89,7 @@ def _differences(consumer: ConsumerSample) -> str:
     if not consumer.mismatches:
         return ""
     return (
-        f"{consumer.job or '-'}/{consumer.index}: replays that made other rows than before: "
+        f"{consumer.name}: replays that made other rows than before: "
         f"{consumer.mismatches}. The dataset is not deterministic, or it has changed. The log of "
         "the trainer names the splits\n"
     )
@@ -114,15 +108,15 @@ _CONSUMER_HEADER = (
 
 
 def _consumer_row(consumer: ConsumerSample) -> tuple[str, ...]:
-    running = consumer.wall > 0
+    since_start = trainer_window(StatusSample(), consumer)
     return (
-        f"{consumer.job or '-'}/{consumer.index}",
+        consumer.name,
         str(consumer.epoch),
         str(consumer.rows),
         str(consumer.batches),
-        formatting.rate(consumer.rows / consumer.wall) if running else "-",
-        f"{consumer.wait / consumer.wall:.0%}" if running else "-",
-        f"{consumer.buffer:.0%}",
+        formatting.rate(since_start.rate),
+        formatting.share(since_start.waits),
+        formatting.share(consumer.buffer),
         "finished" if consumer.finished else consumer.waiting_for,
     )
 

@@ -16,17 +16,6 @@ KEPT_SECONDS = 600.0
 """Time that the charts show."""
 
 
-@dataclass(frozen=True)
-class ChartPoint:
-    """What the charts show for one sample."""
-
-    at: float
-    rows_per_second: float
-    """Sum over the trainers."""
-    stalls: dict[str, float]
-    """Share of the trainers' time that they waited, 0 to 1, by cause; their mean."""
-
-
 @dataclass
 class InputHistory:
     """The samples of one input. `add` adds one."""
@@ -41,7 +30,8 @@ class InputHistory:
     error: str = ""
     """Why there is no current sample."""
     samples: deque[tuple[float, StatusSample]] = field(default_factory=deque)
-    points: deque[ChartPoint] = field(default_factory=deque)
+    points: deque[tuple[float, dict[str, Any]]] = field(default_factory=deque)
+    """The time and the `chart_point` of each sample."""
 
     def add(self, sample: StatusSample, now: float) -> None:
         """Add a sample, and drop those that are too old."""
@@ -49,8 +39,8 @@ class InputHistory:
         self.samples.append((now, sample))
         while len(self.samples) > 2 and self.samples[1][0] <= now - WINDOW_SECONDS:
             self.samples.popleft()
-        self.points.append(chart_point(self.diagnoses(), now))
-        while self.points[0].at < now - KEPT_SECONDS:
+        self.points.append((now, chart_point(self.diagnoses())))
+        while self.points[0][0] < now - KEPT_SECONDS:
             self.points.popleft()
 
     def window(self) -> tuple[StatusSample, StatusSample, float]:
@@ -65,22 +55,20 @@ class InputHistory:
 
     def chart(self, now: float) -> list[dict[str, Any]]:
         """Return the points as JSON values, the oldest first."""
-        return [
-            {
-                "seconds_ago": round(now - one.at, 1),
-                "rows_per_second": one.rows_per_second,
-                "stalls": one.stalls,
-            }
-            for one in self.points
-        ]
+        return [{"seconds_ago": round(now - at, 1), **point} for at, point in self.points]
 
 
-def chart_point(diagnoses: Sequence[Diagnosis], now: float) -> ChartPoint:
-    """Return the point of some diagnoses, one for each trainer."""
+def chart_point(diagnoses: Sequence[Diagnosis]) -> dict[str, Any]:
+    """Return what the charts show for the diagnoses of all trainers, as JSON values.
+
+    These are the sum of their rows per second, and `stalls`: the share of the trainers' time that
+    they waited, 0 to 1, by cause; their mean.
+    """
     stalls: dict[str, float] = {}
     known = [one for one in diagnoses if one.waits is not None]
     for one in known:
         # Below the least share that counts as waiting, a trainer has no cause.
         cause = "other" if one.cause is Cause.NONE else one.cause.value
         stalls[cause] = stalls.get(cause, 0.0) + (one.waits or 0.0) / len(known)
-    return ChartPoint(now, sum(one.rows_per_second or 0.0 for one in diagnoses), stalls)
+    rate = sum(one.rows_per_second or 0.0 for one in diagnoses)
+    return {"rows_per_second": rate, "stalls": stalls}

@@ -151,8 +151,6 @@ def key(one: FoundDispatcher) -> tuple[str, str]:
 
 def _reread(one: FoundDispatcher) -> FoundDispatcher:
     """Return the dispatcher with what the operator reports now."""
-    if one.reread is None:
-        return one
     try:
         return dataclasses.replace(one, problems=one.reread())
     except DistributedInputError as error:

@@ -20,7 +20,14 @@ from dataclasses import dataclass
 
 from distributed_input.api.stalls import FULL_QUEUES
 from distributed_input.runner.display import format as formatting
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.format import plural
+from distributed_input.runner.display.stats import (
+    ConsumerSample,
+    StatusSample,
+    TrainerWindow,
+    WorkerSample,
+    trainer_window,
+)
 
 WAITS = 0.05
 """Share of its time from which a trainer counts as waiting."""
@@ -71,13 +78,11 @@ _Reason = tuple[Cause, str, str]
 
 
 @dataclass(frozen=True)
-class _TrainerWindow:
+class _WatchedTrainer:
     """One trainer between two samples."""
 
     now: ConsumerSample
-    wall: float
-    rows: float
-    waits: float | None
+    window: TrainerWindow
     others: Sequence[ConsumerSample]
     count: int
     """Number of trainers of the job."""
@@ -85,16 +90,10 @@ class _TrainerWindow:
     """Number of splits that all trainers can have open, and so of CPUs that can help."""
 
     @property
-    def rate(self) -> float | None:
-        """Rows per second that it read."""
-        return self.rows / self.wall if self.wall > 0 else None
-
-    @property
     def demand(self) -> float | None:
         """Rows per second that it would read if it never waited. None: unknown."""
-        if self.waits is None or 1 - self.waits < _RUNNING:
-            return None
-        return self.rows / (self.wall * (1 - self.waits))
+        rate, waits = self.window.rate, self.window.waits
+        return None if rate is None or waits is None or 1 - waits < _RUNNING else rate / (1 - waits)
 
 
 @dataclass(frozen=True)
@@ -155,31 +154,24 @@ def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
         return [Diagnosis("", Cause.TRAINER, "No trainer is connected.", start)]
     busy = after.host.busy_since(before.host) if before.host and after.host else 0.0
     host = busy if busy >= _BUSY_HOST else None
-    trainers = [_trainer(before, after, one) for one in sorted_trainers(after)]
+    consumers = sorted(after.consumers, key=lambda one: (one.job, one.index))
+    trainers = [_trainer(before, after, one) for one in consumers]
     return [
-        Diagnosis(_name(one.now), *next(_causes(one, workers, host)), one.waits, one.rate)
+        Diagnosis(
+            one.now.name,
+            *next(_causes(one, workers, host)),
+            waits=one.window.waits,
+            rows_per_second=one.window.rate,
+        )
         for one in trainers
     ]
 
 
-def sorted_trainers(status: StatusSample) -> list[ConsumerSample]:
-    """Return the consumers by job and index."""
-    return sorted(status.consumers, key=lambda one: (one.job, one.index))
-
-
-def _trainer(before: StatusSample, after: StatusSample, now: ConsumerSample) -> _TrainerWindow:
-    then = next((one for one in before.consumers if _same(one, now)), now)
-    wall, rows = now.wall - then.wall, now.rows - then.rows
-    if wall < 0 or rows < 0:  # it has opened the job again
-        wall, rows, then = now.wall, now.rows, ConsumerSample(now.job, now.index, "")
-    waits = min(1.0, max(0.0, now.wait - then.wait) / wall) if wall > 0 else None
+def _trainer(before: StatusSample, after: StatusSample, now: ConsumerSample) -> _WatchedTrainer:
     others = [one for one in after.consumers if one.job == now.job and one.index != now.index]
     useful = sum(one.useful_workers for one in after.consumers if not one.finished)
-    return _TrainerWindow(now, wall, rows, waits, others, max(now.count, 1 + len(others)), useful)
-
-
-def _same(one: ConsumerSample, other: ConsumerSample) -> bool:
-    return (one.job, one.index, one.trainer) == (other.job, other.index, other.trainer)
+    count = max(now.count, 1 + len(others))
+    return _WatchedTrainer(now, trainer_window(before, now), others, count, useful)
 
 
 def _workers(before: StatusSample, after: StatusSample) -> _ReadyWorkers:
@@ -202,7 +194,7 @@ def _workers(before: StatusSample, after: StatusSample) -> _ReadyWorkers:
 
 
 def _causes(
-    trainer: _TrainerWindow, workers: _ReadyWorkers, host: float | None
+    trainer: _WatchedTrainer, workers: _ReadyWorkers, host: float | None
 ) -> Iterator[_Reason]:
     """Yield the causes that apply, the most certain first. At least one applies.
 
@@ -227,7 +219,7 @@ def _causes(
                 "a file that does not arrive, or compute for long.",
             )
     yield from _other_trainers(trainer)
-    if trainer.waits is not None and trainer.waits < WAITS:
+    if trainer.window.waits is not None and trainer.window.waits < WAITS:
         yield (
             Cause.NONE,
             "The input is fast enough.",
@@ -239,7 +231,7 @@ def _causes(
     yield from _idle_workers(trainer, workers, host)
 
 
-def _not_reading(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[_Reason]:
+def _not_reading(trainer: _WatchedTrainer, workers: _ReadyWorkers) -> Iterator[_Reason]:
     now = trainer.now
     if now.finished:
         yield (Cause.NONE, "It has finished.", "Nothing to do.")
@@ -253,7 +245,7 @@ def _not_reading(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[_R
             "Read the log of the trainer.",
         )
     reads_none = now.pauses or (now.batches and now.buffer > 0 and not now.waiting_for)
-    if trainer.waits is None and reads_none:
+    if trainer.window.waits is None and reads_none:
         yield (
             Cause.TRAINER,
             "It reads nothing, and does not wait for a batch: it computes a long step, compiles, "
@@ -262,7 +254,7 @@ def _not_reading(trainer: _TrainerWindow, workers: _ReadyWorkers) -> Iterator[_R
         )
 
 
-def _other_trainers(trainer: _TrainerWindow) -> Iterator[_Reason]:
+def _other_trainers(trainer: _WatchedTrainer) -> Iterator[_Reason]:
     if "the other trainers" not in trainer.now.waiting_for:
         return
     awaited = f"It waits for {trainer.now.waiting_for}."
@@ -277,13 +269,13 @@ def _other_trainers(trainer: _TrainerWindow) -> Iterator[_Reason]:
     else:
         yield (
             Cause.TRAINER,
-            f"{awaited} {_name(behind)} has read the least: {_plural(behind.batches, 'batch')} of "
+            f"{awaited} {behind.name} has read the least: {plural(behind.batches, 'batch')} of "
             f"epoch {behind.epoch}, and this trainer {trainer.now.batches}.",
             "Find out why that trainer is slower: read its diagnosis and its log.",
         )
 
 
-def _first_rows(trainer: _TrainerWindow) -> _Reason:
+def _first_rows(trainer: _WatchedTrainer) -> _Reason:
     awaited = trainer.now.waiting_for or "its first rows"
     return (
         Cause.DATASET,
@@ -293,12 +285,12 @@ def _first_rows(trainer: _TrainerWindow) -> _Reason:
 
 
 def _busy_workers(
-    trainer: _TrainerWindow, workers: _ReadyWorkers, host: float | None
+    trainer: _WatchedTrainer, workers: _ReadyWorkers, host: float | None
 ) -> Iterator[_Reason]:
     if workers.busy is None or workers.busy < _BUSY:
         return
     number = len(workers.ready)
-    busy = f"{_plural(number, 'worker')} used {workers.busy:.0%} of {workers.permits} CPUs"
+    busy = f"{plural(number, 'worker')} used {workers.busy:.0%} of {workers.permits} CPUs"
     if workers.rows_wait:
         if host is not None:
             yield _busy_host(host, "")
@@ -327,22 +319,22 @@ def _busy_workers(
     yield (Cause.WORKERS, f"{busy}.", _more_workers(trainer, workers))
 
 
-def _more_workers(trainer: _TrainerWindow, workers: _ReadyWorkers) -> str:
+def _more_workers(trainer: _WatchedTrainer, workers: _ReadyWorkers) -> str:
     number = len(workers.ready)
     demand = None if trainer.demand is None else trainer.demand * trainer.count
     if demand is None or not workers.rate:
         return f"Use more workers, for example {2 * number}, and explain again."
     need = max(number + 1, math.ceil(demand / workers.rate))
-    cpus = _plural(workers.permits // number, "CPU")
+    cpus = plural(workers.permits // number, "CPU")
     return (
-        f"Without waiting, {_plural(trainer.count, 'trainer')} would read "
+        f"Without waiting, {plural(trainer.count, 'trainer')} would read "
         f"{formatting.rate(demand)} rows/s, and one worker makes {formatting.rate(workers.rate)} "
         f"rows/s: use {need} workers with {cpus} each, or make dataset_fn cheaper."
     )
 
 
 def _idle_workers(
-    trainer: _TrainerWindow, workers: _ReadyWorkers, host: float | None
+    trainer: _WatchedTrainer, workers: _ReadyWorkers, host: float | None
 ) -> Iterator[_Reason]:
     now = trainer.now
     busy = "" if workers.busy is None else f" The workers are {workers.busy:.0%} busy."
@@ -379,12 +371,3 @@ def _busy_host(host: float, busy: str) -> _Reason:
         f"{host:.0%} of this machine's CPUs are in use, so all processes wait for one.{busy}",
         "Stop other programs, use fewer workers, or run the input in a cluster.",
     )
-
-
-def _name(one: ConsumerSample) -> str:
-    return f"{one.job or '-'}/{one.index}"
-
-
-def _plural(number: int, noun: str) -> str:
-    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{number} {noun}{ending}"

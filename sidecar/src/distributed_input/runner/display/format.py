@@ -18,19 +18,20 @@ def progress_line(name: str, stats: InputStats, desired_workers: int) -> str:
     totals, rates = stats.totals(), stats.rates()
     stalled = "".join(f" | no progress: {text}" for text in stats.stalled[:1])
     if not totals.rows:
-        workers = f" | workers {stats.ready_workers}/{desired_workers}" if stats.last else ""
+        workers = (
+            f" | workers {stats.ready_workers}/{desired_workers}" if stats.is_reachable else ""
+        )
         return f"{name}: waiting for: {waiting}{workers}{stalled}"
     rows = f"{stats.row}s"
-    if stats.last is None:  # rows can flow without the dispatcher
+    if not stats.is_reachable:  # rows can flow without the dispatcher
         head = f"{name}: epoch {totals.epochs} | at least {count(totals.rows)} {rows}"
         return f"{head} | dispatcher not reachable"
-    stall = "-" if rates.stall is None else f"{rates.stall:.0%}"
     fields = [
         f"epoch {totals.epochs}",
         f"{count(totals.rows)} {rows}",
         f"{count(rates.rows)} {rows}/s",
         f"{rate(rates.batches)} batches/s",
-        f"stall {stall}",
+        f"stall {share(rates.stall)}",
         f"buffer {stats.buffer:.0%}",
         f"workers {stats.ready_workers}/{desired_workers}",
     ]
@@ -54,13 +55,34 @@ def count(number: float) -> str:
     return f"{number:.0f}"
 
 
-def rate(number: float) -> str:
-    """Return a rate; below 100 with one decimal place.
+def rate(number: float | None) -> str:
+    """Return a rate; below 100 with one decimal place. None: unknown.
 
-    >>> [rate(n) for n in (0, 0.25, 12.34, 1234.5)]
-    ['0.0', '0.2', '12.3', '1234']
+    >>> [rate(n) for n in (0, 0.25, 12.34, 1234.5, None)]
+    ['0.0', '0.2', '12.3', '1234', '-']
     """
+    if number is None:
+        return "-"
     return f"{number:.1f}" if number < 100 else count(number)
+
+
+def share(value: float | None) -> str:
+    """Return a share, 0 to 1, in percent. None: unknown.
+
+    >>> share(0.25), share(None)
+    ('25%', '-')
+    """
+    return "-" if value is None else f"{value:.0%}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "worker"), plural(2, "epoch"), plural(0, "batch")
+    ('1 worker', '2 epochs', '0 batches')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("tch") else "s"
+    return f"{number} {noun}{ending}"
 
 
 def memory(size: int) -> str:

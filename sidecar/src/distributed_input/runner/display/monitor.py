@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from distributed_input.api.errors import DistributedInputError
 from distributed_input.runner import process_logs
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import InputStats, StatusSample
@@ -48,7 +49,7 @@ class ProgressMonitor:
         self._logged = self._started
 
     def attach(self, clients: Mapping[str, StatusClient], trainers: Sequence[Trainer]) -> None:
-        """Sample dispatchers (by input name) and trainers from now on.."""
+        """Sample dispatchers (by input name) and trainers from now on."""
         self._clients = clients
         self._trainers = trainers
 
@@ -79,7 +80,11 @@ class ProgressMonitor:
 
     async def _status(self, name: str, wait_for_ready: bool) -> StatusSample | None:
         timeout = _RESTART_CALL_SECONDS if wait_for_ready else _CALL_SECONDS
-        return await self._clients[name].status_or_none(timeout, wait_for_ready=wait_for_ready)
+        status = self._clients[name].status
+        try:
+            return await asyncio.to_thread(status, timeout, wait_for_ready=wait_for_ready)
+        except DistributedInputError:
+            return None
 
     def close(self) -> None:
         """Close the channels to the dispatchers."""

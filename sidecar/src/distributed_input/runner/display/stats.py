@@ -44,6 +44,11 @@ class ConsumerSample:
     trainer: str = ""
     """The process that counts rows, batches and times. Empty: the sidecar counts them."""
 
+    @property
+    def name(self) -> str:
+        """Its job and its index."""
+        return f"{self.job or '-'}/{self.index}"
+
 
 @dataclass(frozen=True)
 class WorkerSample:
@@ -105,6 +110,34 @@ class StatusSample:
 
 
 @dataclass(frozen=True)
+class TrainerWindow:
+    """What one trainer did between two samples. Its own clock gives the time: heartbeats vary."""
+
+    rows: int
+    wall: float
+    waits: float | None
+    """Share of its time that it waited, 0 to 1. None: unknown."""
+
+    @property
+    def rate(self) -> float | None:
+        """Rows per second that it read."""
+        return self.rows / self.wall if self.wall > 0 else None
+
+
+def trainer_window(before: StatusSample, now: ConsumerSample) -> TrainerWindow:
+    """Return what a trainer did since an earlier sample, or since its start if that is later."""
+    start = ConsumerSample(now.job, now.index, "")
+    process = (now.job, now.index, now.trainer)
+    same = (one for one in before.consumers if (one.job, one.index, one.trainer) == process)
+    then = next(same, start)
+    if now.wall < then.wall or now.rows < then.rows:  # it has opened the job again
+        then = start
+    wall = now.wall - then.wall
+    waits = min(1.0, max(0.0, now.wait - then.wait) / wall) if wall > 0 else None
+    return TrainerWindow(now.rows - then.rows, wall, waits)
+
+
+@dataclass(frozen=True)
 class Totals:
     """Totals of one input. `wait` and `wall` are sums over its consumers, in seconds."""
 
@@ -141,8 +174,10 @@ class InputStats:
     mismatches: dict[tuple[str, int, str], int] = field(default_factory=dict)
     """By job, index and incarnation."""
     workers: dict[str, WorkerSample] = field(default_factory=dict)
-    last: StatusSample | None = None
-    """The last sample; None while the dispatcher is not reachable."""
+    last: StatusSample = field(default_factory=StatusSample)
+    """The last sample; empty while the dispatcher is not reachable."""
+    is_reachable: bool = False
+    """Whether the dispatcher answered the last call."""
     answered: bool = False
     """At least one sample was added."""
     warnings: list[str] = field(default_factory=list)
@@ -153,7 +188,7 @@ class InputStats:
 
     def add(self, status: StatusSample | None, now: float) -> None:
         """Add a sample, or None if the call failed."""
-        self.last = status
+        self.last, self.is_reachable = status or StatusSample(), status is not None
         if status is None:
             return
         self.answered = True
@@ -205,22 +240,22 @@ class InputStats:
     @property
     def buffer(self) -> float:
         """Mean fill of the buffers of unfinished consumers, 0 to 1."""
-        live = [c.buffer for c in (self.last.consumers if self.last else ()) if not c.finished]
+        live = [c.buffer for c in self.last.consumers if not c.finished]
         return sum(live) / len(live) if live else 0.0
 
     @property
     def ready_workers(self) -> int:
         """Number of workers that accept streams."""
-        return sum(not w.draining for w in (self.last.workers if self.last else ()))
+        return sum(not w.draining for w in self.last.workers)
 
     @property
     def stalled(self) -> Sequence[str]:
         """Splits that make no progress, each as text; those of all workers."""
-        return [text for w in (self.last.workers if self.last else ()) for text in w.stalled]
+        return [text for w in self.last.workers for text in w.stalled]
 
     def waiting_for(self, desired_workers: int) -> str:
         """Return what the input waits for; "" while rows are delivered."""
-        if self.last is None:
+        if not self.is_reachable:
             return "dispatcher"
         if self.rates().rows > 0:
             return ""

@@ -1,9 +1,7 @@
-"""A client of a dispatcher's Status call, for threads and for the event loop."""
+"""A client of a dispatcher's Status call, and the CPUs of this machine."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from dataclasses import replace
 from typing import Any
@@ -42,8 +40,10 @@ class StatusClient:
         self._channel = serving.open_channel(address, credentials)
         self._status: Any = stubs.Stub(self._channel, _SERVICE).Status
 
-    def status(self, timeout: float) -> StatusSample:
+    def status(self, timeout: float, *, wait_for_ready: bool = True) -> StatusSample:
         """Request the status, and wait at most `timeout` seconds.
+
+        With `wait_for_ready`, an unreachable dispatcher may become reachable within the timeout.
 
         Raises:
             UnavailableError: the dispatcher did not respond in time.
@@ -51,7 +51,7 @@ class StatusClient:
         """
         try:
             response = self._status(
-                dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=True
+                dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=wait_for_ready
             )
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -66,32 +66,6 @@ class StatusClient:
             ) from error
         sample = from_message(response)
         return replace(sample, host=host_cpus()) if self._is_local else sample
-
-    async def status_or_none(
-        self, timeout: float, *, wait_for_ready: bool = False
-    ) -> StatusSample | None:
-        """Request the status on the event loop; return None if the call fails.
-
-        With `wait_for_ready`, an unreachable dispatcher may become reachable within the timeout.
-        """
-        loop = asyncio.get_running_loop()
-        answered = asyncio.Event()
-        call = self._status.future(
-            dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=wait_for_ready
-        )
-
-        def wake(_: object) -> None:  # on a thread of gRPC, perhaps after the loop is closed
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(answered.set)
-
-        call.add_done_callback(wake)
-        try:
-            await answered.wait()
-            return from_message(call.result())
-        except (grpc.RpcError, grpc.FutureCancelledError):
-            return None
-        finally:
-            call.cancel()
 
     def close(self) -> None:
         """Close the channel."""

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 _KIB = 1024
 
@@ -126,6 +127,19 @@ async def stop(children: Sequence[Child], seconds: float) -> None:
         for child in children:
             child.signal(signal.SIGKILL)
         await ended_within(children, seconds)
+
+
+def end(process: subprocess.Popen[bytes], seconds: float, *files: IO[bytes]) -> None:
+    """Send SIGTERM to a process, and SIGKILL after `seconds`. Close its pipes and the files."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for stream in (process.stdin, process.stdout, *files):
+        if stream is not None:
+            stream.close()
 
 
 def peak_memory(pid: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from distributed_input.runner import plan as planning
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.plan import Plan, PlannedInput
+from distributed_input.runner.plan import Plan, PlannedProcess
 from distributed_input.runner.processes import children as child_processes
 from distributed_input.runner.processes.children import Children
 from distributed_input.runner.processes.run_events import RunEvents
@@ -39,15 +39,13 @@ class ProcessGroup:
         log: Callable[[str], None],
     ) -> None:
         self.processes: list[SupervisedProcess] = []
-        self.addresses: dict[str, str] = {}
-        """Addresses of the dispatchers by input name, when they are ready."""
         self._plan = plan
         self._folders = folders
         self._env = env
         self._events = events
         self._log = log
         self._tasks: list[asyncio.Task[None]] = []
-        self._sockets = itertools.count()
+        self._starts = itertools.count()
 
     async def start(self, children: Children, seconds: float) -> None:
         """Start all processes and wait until they are ready.
@@ -61,16 +59,14 @@ class ProcessGroup:
         self._folders.sockets.mkdir(mode=0o700)
         for one in plan.inputs:
             _write_private(self._folders.token(one.name), secrets.token_urlsafe(32))
+            if one.tf_data_service is not None:
+                self._folders.journal(one.name).mkdir(mode=0o700, parents=True)
+        for consumer in range(plan.trainers):
+            self._folders.consumer(consumer).mkdir(mode=0o700)
         _write_private(self._folders.config, json.dumps(planning.sidecar_config(plan)))
-        dispatchers = [self._dispatcher(one) for one in plan.inputs]
-        await self._start_until_ready(dispatchers, children, deadline, seconds)
-        for one, process in zip(plan.inputs, dispatchers, strict=True):
-            self.addresses[one.name] = process.addresses[-1]
-        others = [self._worker(one, i) for one in plan.inputs for i in range(one.workers)]
-        for one in plan.inputs:
-            others += self._tf_data_service(one)
-        others += [self._sidecar(consumer) for consumer in range(plan.trainers)]
-        await self._start_until_ready(others, children, deadline, seconds)
+        for stage in (planning.dispatchers, planning.other_processes):
+            processes = [self._process(one) for one in stage(plan, self._folders)]
+            await self._start_until_ready(processes, children, deadline, seconds)
 
     async def stop(self) -> None:
         """End all processes and disable restarts."""
@@ -114,7 +110,6 @@ class ProcessGroup:
             late = next(process for process in processes if not process.ready.is_set())
             cause = f"not ready after {seconds:g} s: waiting for {unready(self.processes)}"
             raise ProcessFailedError(
-                late.name,
                 f"{cause}. To wait longer, set --start-timeout (in Python: timeout)",
                 late.log,
             )
@@ -126,74 +121,19 @@ class ProcessGroup:
             self._events.fail(error)
         except OSError as error:
             cause = f"cannot start {process.name}: {error}"
-            self._events.fail(ProcessFailedError(process.name, cause, process.log))
+            self._events.fail(ProcessFailedError(cause, process.log))
 
-    def _process(
-        self, name: str, input_name: str, command: Callable[[], Sequence[str]]
-    ) -> SupervisedProcess:
+    def _process(self, one: PlannedProcess) -> SupervisedProcess:
+        env = planning.process_env(self._env, self._folders.run, one.name, os.getpid())
         return SupervisedProcess(
-            name=name,
-            input_name=input_name,
-            command=command,
-            env=planning.process_env(self._env, self._folders.run, name, os.getpid()),
-            log=self._folders.log(name),
-            ready_file=self._folders.ready(name),
+            name=one.name,
+            input_name=one.input_name,
+            command=lambda: one.command(next(self._starts)),
+            env={**env, **one.env},
+            log=self._folders.log(one.name),
+            ready_file=self._folders.ready(one.name),
             # Not the user's folder, where a file could shadow one of our modules.
-            cwd=self._folders.path,
-        )
-
-    def _dispatcher(self, one: PlannedInput) -> SupervisedProcess:
-        listen = self._folders.socket("dispatcher", next(self._sockets))
-        return self._process(
-            self._plan.process_name("dispatcher", one),
-            one.name,
-            lambda: planning.dispatcher_command(self._plan, self._folders, one, listen),
-        )
-
-    def _worker(self, one: PlannedInput, index: int) -> SupervisedProcess:
-        address = self.addresses[one.name]
-
-        def command() -> list[str]:
-            listen = self._folders.socket("worker", next(self._sockets))
-            return planning.worker_command(self._plan, self._folders, one, index, listen, address)
-
-        process = self._process(self._plan.process_name("worker", one, index), one.name, command)
-        process.env = planning.worker_env(process.env, self._plan.workers)
-        process.cwd = None  # the user's code may name files relative to the user's folder
-        return process
-
-    def _tf_data_service(self, one: PlannedInput) -> list[SupervisedProcess]:
-        """Return the processes of the input's own tf.data service, if it has one."""
-        service = one.tf_data_service
-        if service is None:
-            return []
-        self._folders.journal(one.name).mkdir(mode=0o700, parents=True)
-        dispatcher = self._process(
-            self._plan.process_name("tf-data-dispatcher", one),
-            one.name,
-            lambda: planning.tf_data_dispatcher_command(self._plan, self._folders, one, service),
-        )
-        workers = [
-            self._process(
-                self._plan.process_name("tf-data-worker", one, index),
-                one.name,
-                lambda index=index: planning.tf_data_worker_command(  # type: ignore[misc]
-                    self._plan, self._folders, one, service, index
-                ),
-            )
-            for index in range(one.workers)
-        ]
-        for process in (dispatcher, *workers):
-            process.env = planning.worker_env(process.env)
-            process.cwd = None if process is not dispatcher else process.cwd
-        return [dispatcher, *workers]
-
-    def _sidecar(self, consumer: int) -> SupervisedProcess:
-        self._folders.consumer(consumer).mkdir(mode=0o700)
-        return self._process(
-            self._plan.process_name("sidecar", index=consumer),
-            "",
-            lambda: planning.sidecar_command(self._plan, self._folders, consumer, self.addresses),
+            cwd=None if one.in_users_folder else self._folders.path,
         )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-EXIT_CONFIG = 2
-"""Exit status of our processes for an invalid configuration."""
+from distributed_input.runtime.args import EXIT_CONFIG
 
 
 @dataclass(frozen=True)

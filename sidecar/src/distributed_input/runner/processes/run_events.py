@@ -31,11 +31,6 @@ class Termination:
     """Time of the last of them."""
 
 
-def escalate(termination: Termination, now: float) -> Termination:
-    """Return `termination` after one more signal from the user."""
-    return replace(termination, escalations=termination.escalations + 1, escalated=now)
-
-
 def due_signal(termination: Termination, now: float, grace: float) -> int:
     """Return the last signal that the trainers should have got by `now`.
 
@@ -91,7 +86,11 @@ class RunEvents:
         if self.termination is None:
             self.terminate(number)
         else:
-            self.termination = escalate(self.termination, time.monotonic())
+            self.termination = replace(
+                self.termination,
+                escalations=self.termination.escalations + 1,
+                escalated=time.monotonic(),
+            )
             self.changed.set()
 
 

@@ -40,9 +40,8 @@ class ProcessState(enum.Enum):
 class ProcessFailedError(Exception):
     """The runner gave up on a process. The message names the process, the reason and the cause."""
 
-    def __init__(self, process: str, message: str, log: Path) -> None:
+    def __init__(self, message: str, log: Path) -> None:
         super().__init__(message)
-        self.process = process
         self.log = log
 
 
@@ -87,7 +86,7 @@ class SupervisedProcess:
             message = f"{self.name} {describe_exit(status)}" + (f": {cause}" if cause else "")
             if isinstance(step, str):
                 self.state = ProcessState.FAILED
-                raise ProcessFailedError(self.name, f"{message} [{step}]", self.log)
+                raise ProcessFailedError(f"{message} [{step}]", self.log)
             self.restarts += 1
             log(f"{message} (restart {self.restarts} in {step:g} s)")
             self.state = ProcessState.BACKING_OFF
@@ -163,4 +162,4 @@ def _read_ready_file(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError) as error:
-        raise ProcessFailedError(path.stem, f"cannot read {path}: {error}", path) from error
+        raise ProcessFailedError(f"cannot read {path}: {error}", path) from error

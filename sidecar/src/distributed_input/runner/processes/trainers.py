@@ -38,17 +38,18 @@ class Trainer:
         self._lifeline: int | None = lifeline
         self._command: psutil.Process | None = None
 
-    def start(self) -> None:
-        """Start the command."""
-        self._send(process_wrapper.START)
+    def send(self, number: int) -> None:
+        """Send START to the wrapper, or a signal to the command's process group.
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the command's process group; SIGKILL goes to all its processes."""
-        self._send(number)
+        SIGKILL goes to all processes of the command.
+        """
+        if self._lifeline is not None:
+            with contextlib.suppress(OSError):  # the wrapper has ended
+                os.write(self._lifeline, bytes([number]))
 
     def close(self) -> None:
         """End the wrapper, and the command if it still runs."""
-        self._send(process_wrapper.QUIT)
+        self.send(process_wrapper.QUIT)
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
@@ -62,11 +63,6 @@ class Trainer:
                 self._command = min(started, key=psutil.Process.create_time, default=None)
             if self._command is not None:
                 self.peak_bytes = max(self.peak_bytes, peak_memory(self._command.pid))
-
-    def _send(self, number: int) -> None:
-        if self._lifeline is not None:
-            with contextlib.suppress(OSError):  # the wrapper has ended
-                os.write(self._lifeline, bytes([number]))
 
 
 def start_wrappers(
@@ -121,8 +117,8 @@ async def run_trainers(
     """
     for trainer in all_trainers:
         if trainer.index > 0:
-            _forward_output(trainer, _write_all)
-        trainer.start()
+            _forward_output(trainer)
+        trainer.send(process_wrapper.START)
     failed = 0
     sent = 0
     while running := [trainer for trainer in all_trainers if trainer.child.alive]:
@@ -174,8 +170,8 @@ def _send_due_signal(
     if due != termination.signal:
         log(f"the trainer has not ended: sending {signal.Signals(due).name}")
     for trainer in running:
-        trainer.signal(due)
-        trainer.signal(signal.SIGCONT)  # a stopped process would not handle the signal
+        trainer.send(due)
+        trainer.send(signal.SIGCONT)  # a stopped process would not handle the signal
     return due
 
 
@@ -185,12 +181,12 @@ def _write_all(descriptor: int, data: bytes) -> None:
             data = data[os.write(descriptor, data) :]
 
 
-def _forward_output(trainer: Trainer, write: Callable[[int, bytes], None]) -> None:
+def _forward_output(trainer: Trainer) -> None:
     """Copy a trainer's piped lines to the runner's stdout and stderr, as "[index] line"."""
     process = trainer.child.process
     for pipe, descriptor in ((process.stdout, 1), (process.stderr, 2)):
         if pipe is not None:
-            copying = _copy_lines(pipe, descriptor, f"[{trainer.index}] ".encode(), write)
+            copying = _copy_lines(pipe, descriptor, f"[{trainer.index}] ".encode())
             trainer.forwarding.append(asyncio.ensure_future(copying))
 
 
@@ -204,9 +200,7 @@ async def _output_ended(trainers: Sequence[Trainer]) -> None:
         task.cancel()
 
 
-async def _copy_lines(
-    pipe: object, descriptor: int, prefix: bytes, write: Callable[[int, bytes], None]
-) -> None:
+async def _copy_lines(pipe: object, descriptor: int, prefix: bytes) -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
@@ -217,9 +211,9 @@ async def _copy_lines(
             if len(rest) > _READ_BYTES:  # bounds the memory of a line without an end
                 lines, rest = [*lines, rest], b""
             if lines:
-                write(descriptor, b"".join(prefix + line + b"\n" for line in lines))
+                _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
         if rest:
-            write(descriptor, prefix + rest + b"\n")
+            _write_all(descriptor, prefix + rest + b"\n")
     finally:
         transport.close()
 

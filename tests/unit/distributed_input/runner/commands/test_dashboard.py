@@ -24,28 +24,10 @@ def test_the_view_is_what_the_other_commands_print() -> None:
     assert found["trainers"][0]["trainer"] == "train/0"
 
 
-def test_the_share_of_the_cpus_that_a_worker_used() -> None:
-    history = InputHistory("train")
-    first, second = ((5.0, 10.0), (20.0, 30.0))
-    for at, (busy, permits) in enumerate((first, second)):
-        worker = WorkerSample("w", "h:1", parallelism=2, busy=busy, permit_seconds=permits)
-        history.add(StatusSample([], [worker, WorkerSample("new", "h:2")]), float(at))
-    rates = dashboard.view(history)["rates"]["workers"]
-    assert [(one["id"], one["busy_share"]) for one in rates] == [("w", 0.75), ("new", None)]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["-n", "team"], "--namespace: set NAME too"),
-        (["a", "--dispatcher", "h:1"], "exclude each other"),
-    ],
-)
-def test_bad_flags_are_status_2(
-    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["dashboard", *flags, "--port", "0"]) == 2
-    assert message in capsys.readouterr().err
+def test_bad_flags_are_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are not the state of runs, which may change while the page is open."""
+    assert cli.main(["dashboard", "-n", "team", "--port", "0"]) == 2
+    assert "--namespace: set NAME too" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", ["-1", "70000", "http"])

@@ -11,7 +11,6 @@ import pytest
 
 from distributed_input import cli
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
-from distributed_input.link import serving, stubs
 from distributed_input.link.credentials import Credentials
 from distributed_input.runner import dispatchers, kubectl
 from distributed_input.runner.commands import explain as command
@@ -19,42 +18,32 @@ from distributed_input.runner.display import status_client
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis
 from distributed_input.runner.display.stats import HostCpus
 from distributed_input.runner.display.status_client import StatusClient
+from tests.unit.distributed_input.runtime.served import Echo, served
+
+SECRET = {"DISTRIBUTED_INPUT_TOKEN": "secret"}
 
 
-class _Service:
-    """Answers as if each call came ten seconds after the one before."""
-
-    calls = 0
-
-    def Status(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
-        self.calls += 1
-        n = self.calls
-        trainer = dispatcher_pb2.ConsumerHeartbeatRequest(
-            job="train", count=1, rows=1000 * n, batches=10 * n, wait_seconds=4 * n
-        )
-        trainer.wall_seconds = 10 * n
-        worker = dispatcher_pb2.WorkerInfo(worker_id="w", rows=1000 * n, parallelism=2, capacity=2)
-        worker.busy_seconds, worker.permit_seconds = 19 * n, 20 * n
-        return dispatcher_pb2.StatusResponse(
-            workers=[worker],
-            consumers=[dispatcher_pb2.ConsumerInfo(last=trainer)],
-            jobs=[types_pb2.Job(name="train", warnings=["each row is read 32 times"])],
-        )
-
-    def __getattr__(self, _name: str) -> object:
-        return lambda *_: None
+def response(n: int) -> dispatcher_pb2.StatusResponse:
+    """Return the answer to call n, as if it came ten seconds after the one before."""
+    trainer = dispatcher_pb2.ConsumerHeartbeatRequest(
+        job="train", count=1, rows=1000 * n, batches=10 * n, wait_seconds=4 * n, wall_seconds=10 * n
+    )
+    worker = dispatcher_pb2.WorkerInfo(worker_id="w", rows=1000 * n, parallelism=2, capacity=2)
+    worker.busy_seconds, worker.permit_seconds = 19 * n, 20 * n
+    return dispatcher_pb2.StatusResponse(
+        workers=[worker],
+        consumers=[dispatcher_pb2.ConsumerInfo(last=trainer)],
+        jobs=[types_pb2.Job(name="train", warnings=["each row is read 32 times"])],
+    )
 
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("DISTRIBUTED_INPUT_TOKEN", "secret")
-    service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
-    handler = stubs.service_handler(service, _Service())
-    credentials = Credentials.from_args(None, {"DISTRIBUTED_INPUT_TOKEN": "secret"})
-    server = serving.make_server([handler], "127.0.0.1:0", credentials)
-    server.start()
-    yield server.address
-    server.stop(0)
+    calls = itertools.count(1)
+    service = Echo(Status=lambda *_: response(next(calls)))
+    with served(service, Credentials.from_args(None, SECRET)) as server:
+        yield server.address
 
 
 def test_a_trainer_gets_a_cause_and_a_next_step(
@@ -105,12 +94,12 @@ def test_only_for_a_local_run_the_cpus_of_this_machine_count(
     ticks = itertools.count(0, 100)
     monkeypatch.setattr(status_client, "host_cpus", lambda: HostCpus(now := next(ticks), now))
 
-    def found(*_: object) -> list[dispatchers.FoundDispatcher]:
-        credentials = Credentials.from_args(None, {"DISTRIBUTED_INPUT_TOKEN": "secret"})
-        client = StatusClient(address, credentials, is_local=True)
+    def found(_: object) -> list[dispatchers.FoundDispatcher]:
+        client = StatusClient(address, Credentials.from_args(None, SECRET), is_local=True)
         return [dispatchers.FoundDispatcher("digits", client, place="pid 7, /home")]
 
-    monkeypatch.setattr(dispatchers, "_of_local_runs", found)
+    monkeypatch.setattr(dispatchers, "local_runs", lambda *_: [None])
+    monkeypatch.setattr(dispatchers, "_of_run", found)
     assert cli.main(["explain", "--seconds", "0.01"]) == 0
     printed = capsys.readouterr().out
     assert "100% of this machine's CPUs are in use" in printed
@@ -130,17 +119,3 @@ def test_a_diagnosis_without_a_trainer_is_text_too() -> None:
         "  cause: trainer. No trainer is connected.\n  next:  Start it.\n"
     )
     assert command.as_json(one)["trainer"] is None
-
-
-@pytest.mark.parametrize(
-    ("flags", "status", "message"),
-    [
-        (["--dispatcher", "nowhere"], 2, "explain: --dispatcher"),
-        (["--dispatcher", "127.0.0.1:1", "--timeout", "0.3"], 1, "did not respond within 0.3 s"),
-    ],
-)
-def test_failures_are_reported(
-    flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["explain", *flags]) == status
-    assert message in capsys.readouterr().err

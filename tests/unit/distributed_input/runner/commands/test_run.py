@@ -76,7 +76,7 @@ def test_a_number_out_of_bounds_is_rejected(
     ("arguments", "message"),
     [
         (["python", "train it.py", "--epochs", "3"], "`-- python 'train it.py' --epochs 3`"),
-        ([], "no trainer command"),
+        ([], "no trainer command: add it after `--`, as in `-- python train.py`"),
         (["--"], "no trainer command"),
     ],
 )
@@ -103,6 +103,27 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "input.yaml"
     file.write_text(INPUT)
     return file
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (INPUT.partition("metadata")[0], "metadata: "),
+        (INPUT + "spec: {worker: {replicas: 2}}\n", "spec.worker: "),
+        (INPUT + "spec: {workers: {replicas: two}}\n", "spec.workers.replicas: "),
+        (
+            INPUT + "spec: {workers: {autoscaling: {minReplicas: 4, maxReplicas: 2}}}\n",
+            "maxReplicas",
+        ),
+    ],
+)
+def test_an_error_in_the_file_is_one_line_and_starts_no_process(
+    file: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(text)
+    assert cli.main(["run", str(file), "--", "true"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
 
 
 @pytest.mark.parametrize("flag", ["--report", "--keep-logs"])
@@ -138,7 +159,7 @@ def ended(folder: Path, status: int) -> tuple[RunResult, RunFolders]:
     folders = RunFolders("0123", folder, folder)
     folders.logs.mkdir(parents=True)
     folders.log("worker-0").write_text("a line\n")
-    final = report.RunReport(status=status, cause="", seconds=1.0, inputs=(), processes=())
+    final = report.of_run(status, cause="", seconds=1.0, inputs={}, processes={})
     return RunResult(final, failed_log=None, interrupted=False, trained=True), folders
 
 

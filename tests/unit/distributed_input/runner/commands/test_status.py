@@ -11,52 +11,17 @@ import pytest
 
 from distributed_input import cli
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
-from distributed_input.link import serving, stubs
 from distributed_input.link.credentials import Credentials
 from distributed_input.runner import folders
 from distributed_input.runner.commands import status as command
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample
+from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runtime import ready
+from tests.unit.distributed_input.runtime.served import Echo, served
 
-STALLED = types_pb2.StalledSplit(dataset="data:rows", epoch=2, split=3, row=7, seconds=34)
-FAILURE = types_pb2.DatasetFailure(dataset="data:rows", message="no file")
 RESPONSE = dispatcher_pb2.StatusResponse(
-    workers=[
-        dispatcher_pb2.WorkerInfo(
-            worker_id="w",
-            address="h:1",
-            rows=9,
-            busy_seconds=2.5,
-            stalled=[STALLED],
-            failure=FAILURE,
-        )
-    ],
-    consumers=[
-        dispatcher_pb2.ConsumerInfo(
-            last=dispatcher_pb2.ConsumerHeartbeatRequest(
-                job="train",
-                index=1,
-                incarnation="i",
-                epoch=2,
-                rows=100,
-                batches=10,
-                wait_seconds=1.0,
-                wall_seconds=4.0,
-                buffer_fill=0.5,
-                waiting_for="a worker",
-            )
-        )
-    ],
+    workers=[dispatcher_pb2.WorkerInfo(worker_id="w", address="h:1", rows=9, busy_seconds=2.5)],
     jobs=[types_pb2.Job(name="train", global_batch_size=8)],
 )
-
-
-class _Service:
-    def Status(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
-        return RESPONSE
-
-    def __getattr__(self, _name: str) -> object:
-        return lambda *_: None
 
 
 @pytest.fixture
@@ -68,13 +33,9 @@ def token_file(tmp_path: Path) -> str:
 
 @pytest.fixture
 def address(token_file: str) -> Iterator[str]:
-    service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
-    handler = stubs.service_handler(service, _Service())
-    credentials = Credentials.from_args(token_file, {})
-    server = serving.make_server([handler], "127.0.0.1:0", credentials)
-    server.start()
-    yield server.address
-    server.stop(0)
+    service = Echo(Status=lambda *_: RESPONSE)
+    with served(service, Credentials.from_args(token_file, {})) as server:
+        yield server.address
 
 
 def test_the_status_command_prints_tables_or_json(
@@ -83,24 +44,39 @@ def test_the_status_command_prints_tables_or_json(
     flags = ["--dispatcher", address, "--token-file", token_file]
     assert cli.main(["status", *flags]) == 0
     assert capsys.readouterr().out == (
-        "job/trainer  epoch  rows  batches  rows/s  stall  buffer  waiting for\n"
-        "train/1          2   100       10    25.0    25%     50%     a worker\n"
-        "\n"
-        "worker  streams  rows   busy\n"
-        "h:1           0     9  2.5 s\n"
-        "no progress: split 3 of dataset data:rows has computed row 7 of epoch 2 for 34 s, "
-        "worker h:1\n"
-        "error: dataset data:rows: no file, worker h:1\n"
+        "no trainer is connected\n\nworker  streams  rows   busy\nh:1           0     9  2.5 s\n"
     )
     assert cli.main(["status", *flags, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["input"], printed["jobs"]) == (None, ["train"])
     assert cli.main(["status", *flags, "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == printed
-    assert printed["consumers"][0]["wait_seconds"] == 1.0
-    assert printed["workers"][0]["busy_seconds"] == 2.5
-    assert "split 3" in printed["workers"][0]["stalled"][0]
-    assert printed["workers"][0]["failure"] == "dataset data:rows: no file"
+
+
+def test_tables_of_trainers_and_workers() -> None:
+    trainer = ConsumerSample(
+        *("train", 1, "i", 2, 100, 10, 1.0, 4.0, 0.5),
+        waiting_for="a worker",
+    )
+    worker = WorkerSample("w", "h:1", 9, 2.5, stalled=["split 3 stands"], failure="no file")
+    sample = StatusSample([trainer], [worker], ["train"])
+    assert command.as_text(sample) == (
+        "job/trainer  epoch  rows  batches  rows/s  stall  buffer  waiting for\n"
+        "train/1          2   100       10    25.0    25%     50%     a worker\n"
+        "\n"
+        "worker  streams  rows   busy\n"
+        "h:1           0     9  2.5 s\n"
+        "no progress: split 3 stands, worker h:1\n"
+        "error: no file, worker h:1\n"
+    )
+    values = command.as_json(sample)
+    (consumer,), (one,) = values["consumers"], values["workers"]
+    assert consumer["wait_seconds"] == 1.0
+    assert (one["busy_seconds"], one["stalled"], one["failure"]) == (
+        2.5,
+        ["split 3 stands"],
+        "no file",
+    )
 
 
 def test_replays_that_differ_are_shown() -> None:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import cast
-
-from distributed_input.runner.commands.top import _output, as_json, as_text
-from distributed_input.runner.dispatchers import FoundDispatcher
+from distributed_input.runner.commands.top import as_json, as_text
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
-from distributed_input.runner.display.status_client import StatusClient
 
 
 def trainer(**fields: object) -> ConsumerSample:
@@ -29,7 +24,7 @@ def test_rates_are_those_between_the_samples() -> None:
         [trainer(epoch=2, rows=1200, wait=51.0, wall=104.0, buffer=0.5)],
         [WorkerSample("w", "h:1", rows=700, busy=16.0, streams=3, permit_seconds=28.0)],
     )
-    text = as_text(before, after, 4.0)
+    text = as_text(as_json(before, after, 4.0))
     assert cells(text, "train/0") == ["train/0", "2", "50.0", "25%", "50%"]
     assert cells(text, "h:1") == ["h:1", "3", "50.0", "75%"]
     values = as_json(before, after, 4.0)
@@ -43,32 +38,29 @@ def test_a_worker_is_busy_with_at_most_all_of_its_cpus() -> None:
     """Its last heartbeats may be three seconds apart in an interval of two."""
     before = StatusSample(workers=[WorkerSample("w", "h:1", busy=10.0, permit_seconds=20.0)])
     after = StatusSample(workers=[WorkerSample("w", "h:1", busy=16.1, permit_seconds=26.0)])
-    assert cells(as_text(before, after, 2.0), "h:1")[3] == "100%"
-
-
-def test_each_input_is_an_object_or_a_title() -> None:
-    sample = StatusSample()
-    client = cast(StatusClient, None)  # it is not called
-    first, second = FoundDispatcher("a", client, place="pid 7, /home"), FoundDispatcher("", client)
-    samples = [(first, sample, sample), (second, sample, sample)]
-    values = [json.loads(line) for line in _output(samples, 1.0, "json").splitlines()]
-    assert [one["input"] for one in values] == ["a", None]
-    assert _output(samples, 1.0, "text").startswith("a (pid 7, /home):\nno trainer")
-    assert _output(samples[:1], 1.0, "text").startswith("no trainer")
+    assert cells(as_text(as_json(before, after, 2.0)), "h:1")[3] == "100%"
 
 
 def test_a_new_trainer_counts_from_its_start() -> None:
-    text = as_text(StatusSample(), StatusSample([trainer(rows=30, wait=1.0, wall=2.0)]), 4.0)
+    text = as_text(
+        as_json(StatusSample(), StatusSample([trainer(rows=30, wait=1.0, wall=2.0)]), 4.0)
+    )
+    assert cells(text, "train/0")[2:4] == ["15.0", "50%"]
+
+
+def test_a_trainer_that_opened_its_job_again_counts_from_then() -> None:
+    before = StatusSample([trainer(rows=900, wait=5.0, wall=90.0)])
+    text = as_text(as_json(before, StatusSample([trainer(rows=30, wait=1.0, wall=2.0)]), 4.0))
     assert cells(text, "train/0")[2:4] == ["15.0", "50%"]
 
 
 def test_a_new_worker_has_no_rate() -> None:
     after = StatusSample(workers=[WorkerSample("w", "h:1")])
-    text = as_text(StatusSample(), after, 4.0)
+    text = as_text(as_json(StatusSample(), after, 4.0))
     assert as_json(StatusSample(), after, 4.0)["workers"][0]["busy"] is None
     assert cells(text, "h:1") == ["h:1", "0", "-", "-"]
     assert "no trainer is connected" in text
 
 
 def test_nothing_is_there() -> None:
-    assert "no worker is registered" in as_text(StatusSample(), StatusSample(), 1.0)
+    assert "no worker is registered" in as_text(as_json(StatusSample(), StatusSample(), 1.0))

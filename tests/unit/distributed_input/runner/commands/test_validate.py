@@ -130,7 +130,6 @@ spec:
 """
 
 
-@pytest.mark.slow
 def test_a_problem_has_the_line_of_a_nested_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,11 +141,3 @@ def test_a_problem_has_the_line_of_a_nested_field(
         [f"{file}:12", "spec.dataset.entryPoint.source.path"],
         [f"{file}:5", "spec.partitions"],
     ]
-    file.write_text(NESTED.replace("FOLDER", "."))
-    assert (
-        cli.main(["validate", str(file), "--trainers", "4"]) == 2
-    )  # The folder has no such module.
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"{file}:9: spec.dataset.entryPoint.function: ")
-    (tmp_path / "digits.py").write_text("def dataset_fn(context): return [1]\n")
-    assert cli.main(["validate", str(file), "--trainers", "4"]) == 0

@@ -53,11 +53,10 @@ def test_stalls_are_the_mean_over_the_trainers() -> None:
             diagnosis(Cause.WORKERS, 0.4),
             diagnosis(Cause.NONE, 0.04),
             diagnosis(Cause.TRAINER, None),
-        ],
-        0.0,
+        ]
     )
-    assert found.stalls == pytest.approx({"workers": 0.3, "storage": 0.1, "other": 0.01})
-    assert found.rows_per_second == 50.0
+    assert found["stalls"] == pytest.approx({"workers": 0.3, "storage": 0.1, "other": 0.01})
+    assert found["rows_per_second"] == 50.0
 
 
 def test_old_points_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

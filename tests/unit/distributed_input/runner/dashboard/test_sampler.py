@@ -43,7 +43,7 @@ class Dispatchers:
                 Client(self, name),  # type: ignore[arg-type]
                 ("at the start",) if self.reported else (),
                 self.addresses[index] if self.addresses else "",
-                self.reread if self.reported else None,
+                self.reread if self.reported else tuple,
             )
             for index, name in enumerate(self.names)
         ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display import report
-from distributed_input.runner.display.report import ProcessReport, RunReport
 from distributed_input.runner.display.stats import (
     ConsumerSample,
     InputStats,
@@ -28,14 +28,20 @@ STATS.add(
     ),
     now=1.0,
 )
-WORKER = ProcessReport("worker-0", peak_bytes=300 << 20, restarts=1, addresses=("h:1", "h:2"))
-ENDED = RunReport(
+WORKER = {"worker-0": ["h:1", "h:2"]}
+ENDED = report.of_run(
     status=0,
     cause="",
     seconds=5.0,
-    inputs=(report.summarize_input("train", STATS, [WORKER], trainers=2, seconds=5.0),),
-    processes=(WORKER, ProcessReport("trainer-0", peak_bytes=0)),
+    inputs={"train": report.of_input(STATS, WORKER, trainers=2, seconds=5.0)},
+    processes={"worker-0": report.of_process(300 << 20, 1), "trainer-0": report.of_process(0)},
 )
+
+
+def ended(stats: InputStats, seconds: float = 5.0) -> dict[str, Any]:
+    """Return the report of a run with one input, `train`."""
+    one = report.of_input(stats, WORKER, trainers=1, seconds=seconds)
+    return report.of_run(0, "", seconds, {"train": one}, {})
 
 
 def test_the_text_has_totals_and_processes() -> None:
@@ -52,13 +58,12 @@ def test_the_warnings_of_all_samples_are_at_the_end() -> None:
     for now, text in enumerate(["shard it", "shard it", "no files"]):
         stats.add(StatusSample(warnings={"train": [text]}), now=float(now))
     stats.add(StatusSample(), now=3.0)  # the job has ended
-    found = report.summarize_input("train", stats, [WORKER], trainers=1, seconds=5.0)
-    ended = RunReport(0, "", 5.0, (found,), (WORKER,))
-    assert report.as_text(ended).splitlines()[-2:] == [
+    found = ended(stats)
+    assert report.as_text(found).splitlines()[-2:] == [
         "  train: warning: shard it",
         "  train: warning: no files",
     ]
-    assert report.as_json(ended)["inputs"]["train"]["warnings"] == ["shard it", "no files"]
+    assert found["inputs"]["train"]["warnings"] == ["shard it", "no files"]
 
 
 def test_whole_elements_are_not_called_rows() -> None:
@@ -67,18 +72,17 @@ def test_whole_elements_are_not_called_rows() -> None:
     workers = [WorkerSample("a", "h:1", rows=4033)]
     stats.add(StatusSample([consumer], workers, jobs=["train"], whole=["train"]), now=1.0)
     stats.add(StatusSample(), now=2.0)  # the job has ended
-    found = report.summarize_input("train", stats, [WORKER], trainers=1, seconds=5.0)
-    ended = RunReport(0, "", 5.0, (found,), (WORKER,))
-    text = report.as_text(ended)
+    found = ended(stats)
+    text = report.as_text(found)
     assert "1 epoch, 4032 elements in 4032 batches, 504 elements/s" in text
     assert "the workers sent 1 element that the trainer did not read" in text
-    assert report.as_json(ended)["inputs"]["train"]["row"] == "element"
+    assert found["inputs"]["train"]["row"] == "element"
     stats.add(StatusSample([consumer]), now=3.0)
     assert "| 4032 elements |" in formatting.progress_line("train", stats, 1)
 
 
 def test_the_json_has_units_in_its_names() -> None:
-    assert json.loads(json.dumps(report.as_json(ENDED))) == {
+    assert json.loads(json.dumps(ENDED)) == {
         "version": 1,
         "status": 0,
         "cause": None,
@@ -109,8 +113,7 @@ def test_rows_that_the_trainer_did_not_read_are_explained() -> None:
     stats = InputStats()
     consumer = ConsumerSample("train", 0, "x", rows=400, batches=6, wall=4)
     stats.add(StatusSample([consumer], [WorkerSample("a", "h:1", rows=600)]), now=1.0)
-    found = report.summarize_input("train", stats, [WORKER], trainers=1, seconds=5.0)
-    text = report.as_text(RunReport(0, "", 5.0, (found,), (WORKER,)))
+    text = report.as_text(ended(stats))
     assert text.splitlines()[-1] == (
         "  train: the workers sent 200 rows that the trainer did not read: those read ahead, also "
         "of the next epoch, and those sent again after a restart"
@@ -123,13 +126,11 @@ def test_one_batch_or_a_short_time_has_no_rate() -> None:
         stats = InputStats()
         one = ConsumerSample("train", 0, "x", rows=64, batches=batches, wall=wall)
         stats.add(StatusSample([one]), now=1.0)
-        found = report.summarize_input("train", stats, [], trainers=1, seconds=9.0)
-        ended = RunReport(130, "", 9.0, (found,), ())
-        assert "too short for a rate, stall" in report.as_text(ended)
-        assert report.as_json(ended)["inputs"]["train"]["rows_per_second"] is None
+        found = ended(stats, 9.0)
+        assert "too short for a rate, stall" in report.as_text(found)
+        assert found["inputs"]["train"]["rows_per_second"] is None
 
 
 def test_an_input_without_reads_is_reported() -> None:
-    unread = report.summarize_input("eval", InputStats(), [], trainers=1, seconds=5.0)
-    ended = RunReport(0, "", 5.0, (unread,), ())
-    assert report.as_text(ended).startswith("  eval: the trainer read no rows\n")
+    text = report.as_text(ended(InputStats()))
+    assert text.startswith("  train: the trainer read no rows\n")

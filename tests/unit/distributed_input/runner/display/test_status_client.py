@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import namedtuple
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -14,10 +12,10 @@ import pytest
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.api.stalls import KILLED
-from distributed_input.link import serving, stubs
 from distributed_input.link.credentials import Credentials
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runner.display.status_client import StatusClient, busy_share, host_cpus
+from tests.unit.distributed_input.runtime.served import Echo, served
 
 RESPONSE = dispatcher_pb2.StatusResponse(
     workers=[
@@ -58,34 +56,14 @@ RESPONSE = dispatcher_pb2.StatusResponse(
 )
 
 
-class _Service:
-    def Status(self, _request: object, _context: object) -> dispatcher_pb2.StatusResponse:  # noqa: N802
-        return RESPONSE
-
-    def __getattr__(self, _name: str) -> object:
-        return lambda *_: None
-
-
 @pytest.fixture
-def token_file(tmp_path: Path) -> str:
-    file = tmp_path / "token"
-    file.write_text("secret")
-    return str(file)
+def address() -> Iterator[str]:
+    with served(Echo(Status=lambda *_: RESPONSE)) as server:
+        yield server.address
 
 
-@pytest.fixture
-def address(token_file: str) -> Iterator[str]:
-    service = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
-    handler = stubs.service_handler(service, _Service())
-    credentials = Credentials.from_args(token_file, {})
-    server = serving.make_server([handler], "127.0.0.1:0", credentials)
-    server.start()
-    yield server.address
-    server.stop(0)
-
-
-def test_a_response_becomes_values(address: str, token_file: str) -> None:
-    dispatcher = StatusClient(address, Credentials.from_args(token_file, {}))
+def test_a_response_becomes_values(address: str) -> None:
+    dispatcher = StatusClient(address, Credentials())
     expected = StatusSample(
         consumers=(
             ConsumerSample(
@@ -111,15 +89,15 @@ def test_a_response_becomes_values(address: str, token_file: str) -> None:
         warnings={"train": ("shard it",)},
     )
     assert dispatcher.status(timeout=10) == expected
-    assert asyncio.run(dispatcher.status_or_none(timeout=10)) == expected
     dispatcher.close()
 
 
-def test_an_unreachable_dispatcher_is_none_on_the_loop_and_an_error_elsewhere() -> None:
+def test_an_unreachable_dispatcher_is_an_error() -> None:
     dispatcher = StatusClient("127.0.0.1:1", Credentials())
-    assert asyncio.run(dispatcher.status_or_none(timeout=0.5)) is None
     with pytest.raises(UnavailableError, match=r"the dispatcher at 127\.0\.0\.1:1 did not respond"):
         dispatcher.status(timeout=0.5)
+    with pytest.raises(UnavailableError, match=r"unavailable|connect"):
+        dispatcher.status(timeout=60, wait_for_ready=False)
     dispatcher.close()
 
 

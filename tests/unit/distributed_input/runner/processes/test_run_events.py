@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,13 @@ from distributed_input.runner.processes.run_events import (
     RunEvents,
     Termination,
     due_signal,
-    escalate,
     handle_signals,
 )
 from distributed_input.runner.processes.supervised_process import ProcessFailedError
 
 
 def failure(name: str) -> ProcessFailedError:
-    return ProcessFailedError(name, "why", Path("log"))
+    return ProcessFailedError("why", Path(name))
 
 
 def test_the_first_failure_is_kept() -> None:
@@ -28,7 +28,7 @@ def test_the_first_failure_is_kept() -> None:
     events.fail(failure("worker-0"))
     events.fail(failure("worker-1"))
     assert events.failure is not None
-    assert events.failure.process == "worker-0"
+    assert events.failure.log == Path("worker-0")
     assert events.changed.is_set()
 
 
@@ -78,7 +78,7 @@ def test_a_sigterm_becomes_a_sigkill() -> None:
 
 
 def test_escalations_send_sigterm_and_then_sigkill_early() -> None:
-    once = escalate(Termination(signal.SIGINT, since=100.0), 101.0)
+    once = Termination(signal.SIGINT, since=100.0, escalations=1, escalated=101.0)
     assert due(once, 101.0) == signal.SIGTERM
     assert due(once, 104.0) == signal.SIGKILL
-    assert due(escalate(once, 101.5), 101.5) == signal.SIGKILL
+    assert due(replace(once, escalations=2, escalated=101.5), 101.5) == signal.SIGKILL
