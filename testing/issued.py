@@ -8,7 +8,7 @@ from typing import Any
 from cryptography import x509
 
 from distributed_input.api import files, names
-from distributed_input.runtime.tls.certificate import Certificate, checked
+from distributed_input.link.tls.certificate import Certificate, checked
 from testing.operator.cluster import Cluster
 
 

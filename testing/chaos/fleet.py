@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.serving import open_channel
-from distributed_input.runtime.stubs import Stub
-from distributed_input.runtime.tls.certificate_folder import CertificateFolder
-from distributed_input.runtime.tls_credentials import TlsCredentials
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.serving import open_channel
+from distributed_input.link.stubs import Stub
+from distributed_input.link.tls.certificate_folder import CertificateFolder
+from distributed_input.link.tls_credentials import TlsCredentials
 from testing.certificates import MountedFolder, authority
 from testing.chaos import rows
 from testing.chaos.proxy import Loop, Proxy

@@ -44,8 +44,9 @@ class Loop:
 class Proxy:
     """A listener that passes bytes to and from `upstream` (host:port)."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, *, counts_requests: bool = False) -> None:
         self.upstream = ""
+        self._counts_requests = counts_requests  # `cut_after` counts what goes to the worker
         self.cuts = 0
         self._loop = loop
         self._writers: set[asyncio.StreamWriter] = set()
@@ -90,7 +91,8 @@ class Proxy:
         self._writers |= {writer, to_them}
         try:
             await asyncio.gather(
-                self._pump(reader, to_them, counted=False), self._pump(theirs, writer, counted=True)
+                self._pump(reader, to_them, counted=self._counts_requests),
+                self._pump(theirs, writer, counted=not self._counts_requests),
             )
         finally:
             for each in (writer, to_them):

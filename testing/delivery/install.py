@@ -21,8 +21,7 @@ from testing.delivery.virtual.primitives import SimThreading, SimTime, current
 from testing.delivery.virtual.sockets import SimSelect, SimSocketModule
 
 _PARTS = tuple(
-    f"distributed_input.{one}."
-    for one in ("dispatcher", "worker", "sidecar", "client", "runtime.portable")
+    f"distributed_input.{one}." for one in ("dispatcher", "worker", "sidecar", "client", "link")
 )
 _MIN_REPLAY_SECONDS = 0.01  # splits take less than a second, and states are to be used
 _installed: list[bool] = []
@@ -134,9 +133,9 @@ def _install_faults() -> None:
 def _install_seams() -> None:
     """Replace TensorFlow's part of the worker, channels, logs; cache what is pure."""
     from distributed_input.client import open_readers
+    from distributed_input.link.heartbeats import dispatcher_client
     from distributed_input.rows.elements import ElementSpec
     from distributed_input.runtime import heap, logs
-    from distributed_input.sidecar.inputs import dispatcher_client
     from distributed_input.sidecar.streams import worker_pool
     from distributed_input.worker import service
     from distributed_input.worker.states import save_schedule

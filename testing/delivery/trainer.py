@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distributed_input.client.input import Input
-from distributed_input.client.ring import Batch
+from distributed_input.link.trainer.ring import Batch
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
 from testing.chaos.consumers import Consumer, Rows

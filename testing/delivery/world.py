@@ -23,7 +23,7 @@ from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
 from distributed_input.dispatcher.state import DispatcherState
-from distributed_input.runtime.stubs import Stub, identity, service_handler
+from distributed_input.link.stubs import Stub, identity, service_handler
 from testing.chaos.fleet import INPUT, spec
 from testing.delivery.dataset import NumpySplits
 from testing.delivery.schedule import Delivery
@@ -49,7 +49,7 @@ active = _Active()
 
 
 def open_channel(address: str, credentials: object = None, **_: Any) -> SimChannel:
-    """Take the place of `runtime.serving.open_channel`."""
+    """Take the place of `link.serving.open_channel`."""
     task = current.scheduler.current
     assert task is not None
     world = active.world
@@ -213,8 +213,8 @@ class World:
         return self._run("dispatcher", main)
 
     def _start_worker(self, place: WorkerPlace) -> Part:
+        from distributed_input.link.heartbeats.membership import Membership
         from distributed_input.worker import serve
-        from distributed_input.worker.membership import Membership
         from distributed_input.worker.service import WorkerService
 
         delivery, network = self.delivery, self.network

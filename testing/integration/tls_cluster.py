@@ -7,9 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from distributed_input.api.identity import SIDECAR, VIEWER, WORKER
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.tls.certificate_folder import CertificateFolder
-from distributed_input.runtime.tls_credentials import TlsCredentials
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.tls.certificate_folder import CertificateFolder
+from distributed_input.link.tls_credentials import TlsCredentials
 from distributed_input_operator.certificates.authority import CLOCK_SKEW
 from distributed_input_operator.certificates.issuer import Issuer
 from testing.certificates import LIFE, MountedFolder, now

@@ -155,7 +155,7 @@ GUARDS = (
     ),
     Guard(
         "batches are read-only for functions that write in place",
-        "client/ring.py",
+        "link/trainer/ring.py",
         "mmap.PROT_READ | mmap.PROT_WRITE",
         "mmap.PROT_READ",
         "tests/integration/client/test_zero_copy.py",
@@ -190,14 +190,14 @@ GUARDS = (
     ),
     Guard(
         "a stream that got no room is forgotten",
-        "worker/streams/connection.py",
+        "link/blocks/sender.py",
         "            self._refused[sending] = None\n",
         "",
         f"{_UNIT}/worker/streams/test_connection.py",
     ),
     Guard(
         "a worker sends more than a sidecar has room for",
-        "worker/streams/connection.py",
+        "link/blocks/sender.py",
         "min(BLOCK_BYTES, self.credit - self.taken)",
         "BLOCK_BYTES",
         f"{_UNIT}/worker/streams/test_connection.py",

@@ -22,8 +22,8 @@ _UNIT = "tests/unit/distributed_input"
 _RUN = "tests/integration/run"
 
 QUICK = (
-    f"{_UNIT}/client/test_channel.py",
-    f"{_UNIT}/sidecar/streams/test_direct_transfer.py::"
+    f"{_UNIT}/link/trainer/test_trainer_end.py",
+    f"{_UNIT}/link/blocks/test_direct_reader.py::"
     "test_without_such_memory_the_unix_socket_of_a_path_carries_the_rows",
     f"{_UNIT}/runtime/test_shutdown.py::test_a_child_ends_with_its_parent",
     f"{_UNIT}/runner/test_process_wrapper.py",

@@ -25,9 +25,9 @@ from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, DispatcherService
 from distributed_input.dispatcher.state import DispatcherState
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.serving import Server, make_server, open_channel
-from distributed_input.runtime.stubs import Stub, identity, service_handler
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.serving import Server, make_server, open_channel
+from distributed_input.link.stubs import Stub, identity, service_handler
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
@@ -44,8 +44,8 @@ class WorkerThread:
     """One worker of this process. `kill` breaks its streams, as the end of its process does."""
 
     def __init__(self, dispatcher: str) -> None:
+        from distributed_input.link.heartbeats.membership import Membership
         from distributed_input.worker.datasets.split_opener import SplitOpener
-        from distributed_input.worker.membership import Membership
         from distributed_input.worker.serve import _fetcher
         from distributed_input.worker.service import WorkerService
 

@@ -54,7 +54,7 @@ TESTED_ELSEWHERE = {
     "distributed_input/sidecar/streams/stream_context.py": (
         f"{_UNIT}/sidecar/streams/test_split_stream.py"
     ),
-    "distributed_input/worker/load.py": f"{_UNIT}/worker/test_membership.py",
+    "distributed_input/link/heartbeats/worker_load.py": f"{_UNIT}/worker/test_membership.py",
     "distributed_input_operator/metrics.py": "tests/operator/test_prometheus.py",
     **{
         f"distributed_input/tfdata/random/{name}.py": f"{_UNIT}/tfdata/random/test_selections.py"

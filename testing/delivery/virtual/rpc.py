@@ -1,4 +1,4 @@
-"""gRPC channels in memory, with the methods of `grpc.Channel` that `runtime.stubs.Stub` calls.
+"""gRPC channels in memory, with the methods of `grpc.Channel` that `link.stubs.Stub` calls.
 
 Requests and responses pass as bytes. `rpc_server` has the other end.
 """

@@ -1,4 +1,4 @@
-"""gRPC servers in memory, which run the handlers that `runtime.stubs.service_handler` makes."""
+"""gRPC servers in memory, which run the handlers that `link.stubs.service_handler` makes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Details:
 
 
 class SimServer:
-    """A server of one process at an address, with the methods of `runtime.serving.Server`."""
+    """A server of one process at an address, with the methods of `link.serving.Server`."""
 
     def __init__(
         self, network: Network, process: SimProcess, address: str, handlers: list[Any]

@@ -10,8 +10,8 @@ from distributed_input.api.identity import AUTHORITIES_FILE, CHAIN_FILE, KEY_FIL
 from distributed_input.api.process_config import document_flags
 from distributed_input.api.resource.parse import parse_all
 from distributed_input.api.resource.problems import ResourceError
+from distributed_input.link.tls.certificate_folder import CertificateFolder
 from distributed_input.runtime.files.tokens import FileToken
-from distributed_input.runtime.tls.certificate_folder import CertificateFolder
 from distributed_input.sidecar.main import _read_configs
 from testing.certificates import LIFE, authority, now
 from testing.fuzz.target import Subject, Target

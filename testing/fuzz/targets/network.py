@@ -20,10 +20,9 @@ from distributed_input.api.protocol import PROTOCOL
 from distributed_input.dispatcher.datasets import DatasetUpload
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.state import DispatcherState
-from distributed_input.runtime import shared_region
-from distributed_input.runtime.message_socket import MessageSocket
-from distributed_input.runtime.shared_region import RegionReader, RegionWriter
-from distributed_input.worker import transfer_listener
+from distributed_input.link.blocks import direct_sender, shared_region
+from distributed_input.link.blocks.message_socket import MessageSocket
+from distributed_input.link.blocks.shared_region import RegionReader, RegionWriter
 from distributed_input_operator.controller.status_answer import UnusableAnswer, parse_answer
 from testing.fuzz.target import Subject, Target
 
@@ -96,7 +95,7 @@ def _tickets() -> Subject:
     def parse(data: bytes) -> None:
         ours, theirs = _sent(data)
         try:
-            transfer_listener._read_ticket(ours, [])
+            direct_sender._read_ticket(ours, [])
         finally:
             ours.close()
             theirs.close()

@@ -6,10 +6,11 @@ import numpy as np
 
 from distributed_input.api.errors import SpecError
 from distributed_input.api.proto import worker_pb2
-from distributed_input.rows import blocks, frames
+from distributed_input.link.blocks import frames
+from distributed_input.link.blocks.frames import Frame
+from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
-from distributed_input.rows.frames import Frame
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.streams.row_slices import BlockSlices
 from distributed_input.worker.states import saved_state

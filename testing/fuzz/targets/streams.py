@@ -9,13 +9,13 @@ from google.protobuf.message import DecodeError
 from distributed_input.api.errors import ProtocolError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
+from distributed_input.link.blocks.open_streams import OpenStreams
+from distributed_input.link.blocks.sender import Connection
+from distributed_input.link.credentials import Credentials
 from distributed_input.rows.prefix import DIGEST_VERSION
-from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from distributed_input.worker.states.split_states import SplitStates
-from distributed_input.worker.streams.connection import Connection
-from distributed_input.worker.streams.open_streams import OpenStreams
 from testing.fuzz.target import Subject, Target
 
 
@@ -54,7 +54,7 @@ def _connects() -> Subject:
     streams, states = OpenStreams(100), SplitStates()
 
     def parse(data: bytes) -> None:
-        connection = Connection(producers, streams)  # type: ignore[arg-type]
+        connection = Connection(producers, streams)
         try:
             request = worker_pb2.ConnectRequest.FromString(data)
             connection.handle(request)

@@ -17,8 +17,8 @@ from distributed_input.api.protocol import PROTOCOL
 from distributed_input.assignment import identity
 from distributed_input.assignment.share import share_of
 from distributed_input.client import position_log
-from distributed_input.client.channel import Channel, SidecarDisconnected
-from distributed_input.client.ring import Ring
+from distributed_input.link.trainer.ring import Ring
+from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.session import TrainerSession
 from distributed_input.sidecar.steps import resume

@@ -18,22 +18,23 @@ import pytest
 
 from distributed_input.api.identity import SIDECAR, WORKER
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
+from distributed_input.link.blocks import direct_reader, message_socket
+from distributed_input.link.blocks.direct_sender import TransferListener
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.serving import make_server
+from distributed_input.link.stubs import identity, service_handler
+from distributed_input.link.tls import secure_socket
+from distributed_input.link.tls.certificate_folder import CertificateFolder
+from distributed_input.link.tls_credentials import TlsCredentials
 from distributed_input.rows.elements import ElementSpec, Leaf
-from distributed_input.runtime import addresses, message_socket
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.serving import make_server
-from distributed_input.runtime.stubs import identity, service_handler
-from distributed_input.runtime.tls import secure_socket
-from distributed_input.runtime.tls.certificate_folder import CertificateFolder
-from distributed_input.runtime.tls_credentials import TlsCredentials
-from distributed_input.sidecar.streams import direct_transfer, worker_pool
+from distributed_input.runtime import addresses
+from distributed_input.sidecar.streams import worker_pool
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from distributed_input.sidecar.streams.split_stream import SplitStream
 from distributed_input.sidecar.streams.stream_context import StreamContext, StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.service import WorkerService
-from distributed_input.worker.transfer_listener import TransferListener
 from testing.certificates import MountedFolder
 from testing.chaos.proxy import Loop, Proxy
 from testing.integration import readers
@@ -187,7 +188,7 @@ def loop() -> Iterator[Loop]:
 
 @pytest.fixture
 def system(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
-    monkeypatch.setattr(direct_transfer, "_CALL_SECONDS", 0.05)
+    monkeypatch.setattr(direct_reader, "_CALL_SECONDS", 0.05)
     system = System(loop)
     system.splits.before = system.wait_for_direct
     yield system
@@ -270,7 +271,7 @@ def test_rows_continue_over_grpc_if_nothing_is_passed_on(
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         system.transfers._sockets[0].setsockopt(socket.SOL_SOCKET, option, 8192)
     # The last rows alone would fit into the kernels, so the direct connection must come first.
-    monkeypatch.setattr(direct_transfer, "_CONNECT_SECONDS", SECONDS)
+    monkeypatch.setattr(direct_reader, "_CONNECT_SECONDS", SECONDS)
     system.direct_within = SECONDS
     system.proxy.is_silent = True
     system.proxy.cut_every(20_000)

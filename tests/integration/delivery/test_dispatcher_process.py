@@ -25,9 +25,9 @@ from distributed_input.api.errors import TerminalError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.runtime import serving, statuses
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.stubs import Stub
+from distributed_input.link import serving, statuses
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.stubs import Stub
 from testing.processes import forks
 
 HEALTH: Any = health_pb2.DESCRIPTOR.services_by_name["Health"]

@@ -18,9 +18,10 @@ import pytest
 from distributed_input.api import files
 from distributed_input.api.identity import DISPATCHER, SIDECAR, WORKER
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
-from distributed_input.runtime import addresses, stubs
-from distributed_input.runtime.tls.certificate_folder import CertificateFolder
-from distributed_input.worker.transfer_listener import TransferListener
+from distributed_input.link import stubs
+from distributed_input.link.blocks.direct_sender import TransferListener
+from distributed_input.link.tls.certificate_folder import CertificateFolder
+from distributed_input.runtime import addresses
 from distributed_input_operator.certificates.authority import InputAuthority
 from distributed_input_operator.certificates.renewal import renewed
 from testing.certificates import LIFE, MountedFolder, authority, now

@@ -16,9 +16,9 @@ import grpc
 import pytest
 
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.serving import open_channel
-from distributed_input.runtime.stubs import Stub
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.serving import open_channel
+from distributed_input.link.stubs import Stub
 from distributed_input_operator.kube.kinds import EVENT, INPUT
 from distributed_input_operator.reconcile.plan import WATCHED_SECONDS
 from testing.operator.dispatcher import run_dispatcher, token_of

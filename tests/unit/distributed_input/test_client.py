@@ -17,13 +17,13 @@ from distributed_input.api.environment import DIR_ENV
 from distributed_input.api.errors import DistributedInputError, UnavailableError
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.client import channel, progress, reader, session
-from distributed_input.client.channel import Channel, SidecarDisconnected
+from distributed_input.client import progress, reader, session
 from distributed_input.client.input import connect
 from distributed_input.client.reader import InputReader
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.portable import packet_socket
-from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.trainer import packet_socket, trainer_end
+from distributed_input.link.trainer.sidecar_end import TrainerSocket
+from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
 from distributed_input.sidecar.inputs import job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
@@ -51,11 +51,11 @@ def virtual(
 ) -> VirtualTime:
     """Replace the client's time from now on."""
     clock = VirtualTime(patch, threads)
-    clock.replace(session, channel, reader, progress)
+    clock.replace(session, trainer_end, reader, progress)
     real = Channel._poll
 
     def poll(self: Channel, events: int, seconds: float) -> bool:
-        if events == channel._HANGUP:
+        if events == trainer_end._HANGUP:
             return real(self, events, seconds)  # of the thread that watches the connection
         answered = bool(answer_seconds) and real(self, events, answer_seconds)
         return answered or clock.wait(seconds, lambda: real(self, events, 0.0))

@@ -15,14 +15,15 @@ from distributed_input.api.config import DatasetConfig, DeliveryConfig, InputCon
 from distributed_input.api.errors import ConfigError, DatasetFnError, UnavailableError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.share import share_of
-from distributed_input.runtime import statuses
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.link import statuses
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.heartbeats import dispatcher_client
+from distributed_input.link.heartbeats.dispatcher_client import DispatcherClient
 from distributed_input.sidecar.delivery import slot_allocation, slot_pool
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_allocation import SlotAllocation
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
-from distributed_input.sidecar.inputs import dispatcher_client, dispatcher_link, job_input
-from distributed_input.sidecar.inputs.dispatcher_client import DispatcherClient
+from distributed_input.sidecar.inputs import dispatcher_link, job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.steps import epoch_reader, partition_facts, progress_deadline
 from distributed_input.sidecar.steps.epoch_reader import EpochReader

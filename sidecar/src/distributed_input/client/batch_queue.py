@@ -9,7 +9,7 @@ from typing import Protocol
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.client.ring import Batch, SlotOwner
+from distributed_input.link.trainer.ring import Batch, SlotOwner
 
 
 class UnitSource(SlotOwner, Protocol):

@@ -23,7 +23,6 @@ from distributed_input.assignment import identity
 from distributed_input.assignment.jobs import is_same
 from distributed_input.client import open_readers, reconnect
 from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
-from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import (
     EpochState,
     StepCounter,
@@ -32,8 +31,9 @@ from distributed_input.client.epoch_state import (
     without_traceback,
 )
 from distributed_input.client.position_log import PositionLog, behind
-from distributed_input.client.ring import Batch
 from distributed_input.client.session import SidecarSession
+from distributed_input.link.trainer.ring import Batch
+from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
 
 _BURST_UNITS = 64
 

@@ -10,7 +10,7 @@ import threading
 import weakref
 from typing import Protocol
 
-from distributed_input.client.channel import Channel
+from distributed_input.link.trainer.trainer_end import Channel
 
 _POLL_SECONDS = 1.0  # until a watcher of a reader that was not closed, only dropped, ends
 

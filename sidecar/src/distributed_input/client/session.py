@@ -29,9 +29,9 @@ from distributed_input.assignment import identity
 from distributed_input.assignment.jobs import set_run
 from distributed_input.assignment.share import loop_units
 from distributed_input.client import launchers
-from distributed_input.client.channel import Channel, SidecarDisconnected
 from distributed_input.client.epoch_state import without_traceback
 from distributed_input.client.progress import WaitMeter, totals_of
+from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
 
 _CONNECT_SECONDS = 5.0
 _log = logging.getLogger(__name__)  # without a handler, Python prints warnings on stderr

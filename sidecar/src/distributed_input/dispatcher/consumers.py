@@ -18,7 +18,7 @@ from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
 from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
-from distributed_input.runtime.statuses import InvalidRequestError
+from distributed_input.link.statuses import InvalidRequestError
 
 
 @dataclass

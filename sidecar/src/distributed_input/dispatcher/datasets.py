@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from distributed_input.api import flags
 from distributed_input.api.errors import TerminalError
-from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
+from distributed_input.link.statuses import InvalidRequestError, NotFoundError
 
 PIECE_BYTES = 1 << 20
 _ID = re.compile(r"[0-9a-f]{64}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
-from distributed_input.runtime.statuses import InvalidRequestError
+from distributed_input.link.statuses import InvalidRequestError
 
 _MAX_ROWS = 1 << 62
 

@@ -19,7 +19,7 @@ from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.dispatcher.consumers import ConsumerRegistry
 from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
-from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
+from distributed_input.link.statuses import InvalidRequestError, NotFoundError
 
 _INFORMATIVE = frozenset(
     "warnings read_amplification split_bytes split_bytes_at_most shard_policy run first_run".split()

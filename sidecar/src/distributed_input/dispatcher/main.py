@@ -14,12 +14,12 @@ from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, DispatcherService
 from distributed_input.dispatcher.state import DispatcherState
+from distributed_input.link.serving import make_server
+from distributed_input.link.stubs import service_handler
+from distributed_input.link.tls_credentials import credentials_of
 from distributed_input.runtime import args as common
 from distributed_input.runtime import logs, ready, shutdown
 from distributed_input.runtime.exposition import Exposition
-from distributed_input.runtime.serving import make_server
-from distributed_input.runtime.stubs import service_handler
-from distributed_input.runtime.tls_credentials import credentials_of
 
 _MESSAGE_BYTES = 16 << 20  # a chunk has 1 MiB; a job with many columns may be larger
 _log = logs.get("dispatcher.main")

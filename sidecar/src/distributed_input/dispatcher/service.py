@@ -14,8 +14,8 @@ from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.dispatcher import audit, datasets
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.state import DispatcherState
+from distributed_input.link.statuses import InvalidRequestError
 from distributed_input.runtime import logs, metrics
-from distributed_input.runtime.statuses import InvalidRequestError
 
 DESCRIPTOR = wire.DESCRIPTOR.services_by_name["Dispatcher"]
 THREADS = 96

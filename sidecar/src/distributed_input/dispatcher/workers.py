@@ -8,7 +8,7 @@ from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest, WorkerInfo
 from distributed_input.api.stalls import MAX_STALLED
 from distributed_input.dispatcher.limits import DispatcherLimits
-from distributed_input.runtime.statuses import InvalidRequestError
+from distributed_input.link.statuses import InvalidRequestError
 
 
 @dataclass

@@ -19,6 +19,8 @@ from distributed_input.api.proto import worker_pb2
 from distributed_input.rows.elements import Column
 from distributed_input.rows.runs import Buffer, Bytes
 
+BLOCK_BYTES = 1 << 20
+"""Size of a block, unless the sidecar requests larger ones."""
 BLOCK_COST = 512
 """Cost of a block in addition to its rows; see StreamCredit in worker.proto."""
 _PAYLOAD_TAG = (worker_pb2.Block.PAYLOAD_FIELD_NUMBER << 3) | 2  # length-delimited

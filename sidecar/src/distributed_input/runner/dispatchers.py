@@ -14,12 +14,12 @@ import click
 
 from distributed_input.api.environment import TOKEN_ENV
 from distributed_input.api.errors import ConfigError
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.tls_credentials import credentials_of
 from distributed_input.runner import folders, kubectl
 from distributed_input.runner.command_line import POSITIVE_SECONDS, argument, namespace
 from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runtime import addresses
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.tls_credentials import credentials_of
 
 
 @dataclass(frozen=True)

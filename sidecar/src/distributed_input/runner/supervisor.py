@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from distributed_input.link.credentials import Credentials
 from distributed_input.runner import process_wrapper
 from distributed_input.runner.display import report
 from distributed_input.runner.display.monitor import ProgressMonitor
@@ -31,7 +32,6 @@ from distributed_input.runner.processes.supervised_process import (
     EXIT_PROCESS_FAILED,
     ProcessFailedError,
 )
-from distributed_input.runtime.credentials import Credentials
 
 _WRAPPER_SECONDS = 8.0
 

@@ -13,11 +13,11 @@ from distributed_input.api import flags
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.files import DATASET_PREFIX, RING_PREFIX, RUN_DIR, SOCKET_NAME
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.tls_credentials import credentials_of
 from distributed_input.runtime import args as common
 from distributed_input.runtime import heap, logs, ready, shutdown
-from distributed_input.runtime.credentials import Credentials
 from distributed_input.runtime.exposition import Exposition
-from distributed_input.runtime.tls_credentials import credentials_of
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer

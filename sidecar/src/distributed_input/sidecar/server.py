@@ -10,10 +10,10 @@ import threading
 from pathlib import Path
 
 from distributed_input.api.files import SOCKET_NAME
+from distributed_input.link.trainer import packet_socket
 from distributed_input.runtime import logs
 from distributed_input.runtime.files import shared_files
 from distributed_input.runtime.metrics import Sample
-from distributed_input.runtime.portable import packet_socket
 from distributed_input.sidecar.inputs.metric_samples import samples
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession

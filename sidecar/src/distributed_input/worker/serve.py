@@ -15,23 +15,24 @@ import tensorflow as tf
 from distributed_input.api.environment import MACHINE_WORKERS_ENV
 from distributed_input.api.errors import RetryableError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
-from distributed_input.runtime import heap, logs, ready, statuses
+from distributed_input.link import statuses
+from distributed_input.link.blocks.direct_sender import TransferListener
+from distributed_input.link.heartbeats.membership import Membership
+from distributed_input.link.serving import Server, make_server, open_channel
+from distributed_input.link.stubs import Stub, identity, service_handler
+from distributed_input.link.tls_credentials import credentials_of
+from distributed_input.runtime import heap, logs, ready
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.runtime.files import locked_folders
-from distributed_input.runtime.serving import Server, make_server, open_channel
 from distributed_input.runtime.shutdown import Shutdown
-from distributed_input.runtime.stubs import Stub, identity, service_handler
-from distributed_input.runtime.tls_credentials import credentials_of
 from distributed_input.worker import crash_notes
 from distributed_input.worker.advertise import advertised_address
 from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.idle_cpus import IdleCpus
 from distributed_input.worker.host.priority import LOW, LOWEST, lower_cpu_priority
-from distributed_input.worker.membership import Membership
 from distributed_input.worker.service import WorkerService
 from distributed_input.worker.states.state_files import StateFiles
-from distributed_input.worker.transfer_listener import TransferListener
 
 _log = logs.get("worker.main")
 _HAND_BACK_SECONDS = 2.0  # part of the grace period, for streams that have not ended before it

@@ -13,7 +13,12 @@ from typing import Any
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.stalls import stall_text
-from distributed_input.rows import frames
+from distributed_input.link.blocks import direct_sender
+from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.direct_sender import TransferListener
+from distributed_input.link.blocks.open_streams import OpenStreams
+from distributed_input.link.blocks.sender import Connection
+from distributed_input.link.heartbeats.worker_load import WorkerLoad
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.compute.compute_pool import ComputePool
@@ -22,17 +27,13 @@ from distributed_input.worker.datasets.describe import describe, import_module
 from distributed_input.worker.datasets.describe_cache import DescribeCache
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.memory import buffer_bytes
-from distributed_input.worker.load import WorkerLoad
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
 from distributed_input.worker.streams.block_producer import Blocks
-from distributed_input.worker.streams.connection import Connection
-from distributed_input.worker.streams.counters import StreamCounters
-from distributed_input.worker.streams.open_streams import OpenStreams
 from distributed_input.worker.streams.own_thread import OwnThread, is_python
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from distributed_input.worker.streams.split_runner import SplitRunner
-from distributed_input.worker.transfer_listener import TransferListener
+from distributed_input.worker.streams.stream_cursor import StreamCursor
 from distributed_input.worker.watched_describe import WatchedDescribe
 
 _log = logs.get("worker.service")
@@ -78,7 +79,7 @@ class WorkerService:
         self._producers = SharedProducers(self._blocks, self._pool, share_bytes)
         self.transfers: TransferListener | None = None
         self._lock = threading.Lock()
-        self._connections: set[Connection] = set()
+        self._connections: set[Connection[StreamCursor]] = set()
         self._logged: set[tuple[str, int, int, int]] = set()  # stalled splits
 
     # RPCs.
@@ -103,18 +104,10 @@ class WorkerService:
     ) -> Iterator[bytes]:
         """Yield the encoded blocks of all splits that a sidecar reads; see the proto."""
         with self._connection() as connection:
-            reader = threading.Thread(
-                target=connection.read, args=(requests,), name="requests", daemon=True
-            )
-            reader.start()
-            if self.transfers is None:
-                yield from map(frames.encode, connection.frames())
-                return
-            with self.transfers.offer(context.add_callback) as offer:
-                yield from offer.send(connection.frames())
+            yield from direct_sender.serve(connection, requests, context, self.transfers)
 
     @contextlib.contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self) -> Iterator[Connection[StreamCursor]]:
         connection = Connection(self._producers, self.streams)
         with self._lock:
             self._connections.add(connection)

@@ -12,7 +12,7 @@ from typing import Any
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.runtime.portable import packet_socket
+from distributed_input.link.trainer import packet_socket
 
 RING_BYTES = 1 << 12
 SECONDS = 10.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
-from distributed_input.client.ring import Batch
+from distributed_input.link.trainer.ring import Batch
 
 GENERATIONS = st.integers(1, 3)
 

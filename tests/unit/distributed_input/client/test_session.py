@@ -25,8 +25,8 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.client import session as session_module
-from distributed_input.client.channel import SidecarDisconnected
 from distributed_input.client.session import SidecarSession
+from distributed_input.link.trainer.trainer_end import SidecarDisconnected
 from tests.unit.distributed_input.client import sidecars
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
 

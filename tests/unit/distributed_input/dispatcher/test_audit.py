@@ -17,10 +17,11 @@ from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.api.proto.types_pb2 import EntryPoint
 from distributed_input.dispatcher import service as served
 from distributed_input.dispatcher.clock import RunningClock
-from distributed_input.runtime import logs, serving, stubs
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.tls.certificate_folder import CertificateFolder
-from distributed_input.runtime.tls_credentials import TlsCredentials
+from distributed_input.link import serving, stubs
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.tls.certificate_folder import CertificateFolder
+from distributed_input.link.tls_credentials import TlsCredentials
+from distributed_input.runtime import logs
 from testing.certificates import MountedFolder, authority
 from tests.unit.distributed_input.dispatcher.builders import job, state
 

@@ -11,7 +11,7 @@ from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.dispatcher.consumers import ConsumerRegistry
 from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
-from distributed_input.runtime.statuses import InvalidRequestError
+from distributed_input.link.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import consumer, fact
 
 LIMITS = DispatcherLimits(expiry=5.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.dispatcher.datasets import PIECE_BYTES, DatasetStore, DatasetUpload
-from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
+from distributed_input.link.statuses import InvalidRequestError, NotFoundError
 
 
 def put(datasets: DatasetStore, data: bytes, in_use: frozenset[str] = frozenset()) -> str:

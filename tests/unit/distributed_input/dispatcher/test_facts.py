@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.dispatcher.facts import FactStore
-from distributed_input.runtime.statuses import InvalidRequestError
+from distributed_input.link.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import PARTITIONS, SPLITS, fact
 
 

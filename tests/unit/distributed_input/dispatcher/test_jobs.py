@@ -10,7 +10,7 @@ from distributed_input.api.errors import JobConflictError, RetryableError, Termi
 from distributed_input.api.proto import types_pb2
 from distributed_input.dispatcher.jobs import JobRegistry, differences
 from distributed_input.dispatcher.limits import DispatcherLimits
-from distributed_input.runtime.statuses import InvalidRequestError, NotFoundError
+from distributed_input.link.statuses import InvalidRequestError, NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import consumer, fact, job, without_run
 
 LIMITS = DispatcherLimits(heartbeat=1.0, expiry=5.0, hold=10.0, forget=100.0, jobs=2)

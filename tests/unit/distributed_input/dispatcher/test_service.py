@@ -13,8 +13,8 @@ import pytest
 from distributed_input.api.proto import dispatcher_pb2 as wire
 from distributed_input.dispatcher import service as served
 from distributed_input.dispatcher.clock import RunningClock
-from distributed_input.runtime import serving, stubs
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.link import serving, stubs
+from distributed_input.link.credentials import Credentials
 from tests.unit.distributed_input.dispatcher.builders import (
     consumer,
     job,

@@ -19,7 +19,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatResponse
 from distributed_input.dispatcher import jobs
 from distributed_input.dispatcher.state import DispatcherState
-from distributed_input.runtime.statuses import NotFoundError
+from distributed_input.link.statuses import NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import (
     PARTITIONS,
     SPLITS,

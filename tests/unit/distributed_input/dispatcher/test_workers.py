@@ -10,7 +10,7 @@ from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.types_pb2 import DatasetFailure, StalledSplit
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.workers import WorkerRegistry
-from distributed_input.runtime.statuses import InvalidRequestError
+from distributed_input.link.statuses import InvalidRequestError
 from tests.unit.distributed_input.dispatcher.builders import worker
 
 LIMITS = DispatcherLimits(expiry=5.0)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.errors import ConfigError
+from distributed_input.link.credentials import Credentials
 from distributed_input.runner import dispatchers, folders
 from distributed_input.runner.command_line import command
 from distributed_input.runner.dispatchers import FoundDispatcher, Selection, _of_run
-from distributed_input.runtime.credentials import Credentials
 
 
 def test_the_dispatchers_that_are_ready(tmp_path: Path) -> None:

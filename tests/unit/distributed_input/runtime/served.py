@@ -10,8 +10,8 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.runtime import serving, stubs
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.link import serving, stubs
+from distributed_input.link.credentials import Credentials
 
 HEALTH: Any = health_pb2.DESCRIPTOR.services_by_name["Health"]
 REFLECTION: Any = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]

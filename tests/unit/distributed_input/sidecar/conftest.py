@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.link.credentials import Credentials
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
 

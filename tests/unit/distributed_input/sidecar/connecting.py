@@ -11,10 +11,11 @@ import grpc
 
 from distributed_input.api.errors import DistributedInputError, UnavailableError
 from distributed_input.api.proto import worker_pb2
-from distributed_input.rows import blocks, frames
+from distributed_input.link import statuses
+from distributed_input.link.blocks import frames
+from distributed_input.link.blocks.frames import Frame
+from distributed_input.rows import blocks
 from distributed_input.rows.blocks import varint
-from distributed_input.rows.frames import Frame
-from distributed_input.runtime import statuses
 
 Stream = Callable[[worker_pb2.StreamRequest, Any], Iterator[bytes]]
 Requests = Iterator[worker_pb2.ConnectRequest]

@@ -24,11 +24,11 @@ from distributed_input.client.reader import InputReader
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
 from distributed_input.dispatcher.state import DispatcherState
+from distributed_input.link import serving, stubs
+from distributed_input.link.credentials import Credentials
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
-from distributed_input.runtime import serving, stubs
-from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession

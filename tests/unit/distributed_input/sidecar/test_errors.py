@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from distributed_input.sidecar.errors import internal_error
+from distributed_input.link.errors import internal_error
 
 
 def test_a_bug_is_reported_with_its_class() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distributed_input.api.files import SOCKET_NAME
-from distributed_input.runtime.portable import packet_socket
+from distributed_input.link.trainer import packet_socket
 from distributed_input.sidecar import server as module
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer

@@ -21,14 +21,14 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.rows import frames
+from distributed_input.link.blocks import frames
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.serving import make_server, open_channel
+from distributed_input.link.stubs import Overrides, Stub, identity, service_handler
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.runtime import metrics
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.serving import make_server, open_channel
-from distributed_input.runtime.stubs import Overrides, Stub, identity, service_handler
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.service import WorkerService
 

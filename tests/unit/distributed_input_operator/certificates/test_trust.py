@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from distributed_input.api import files
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.identity import SIDECAR, WORKER
-from distributed_input.runtime.tls.certificate import _context, _load, checked
+from distributed_input.link.tls.certificate import _context, _load, checked
 from distributed_input_operator.certificates.authority import derived_key
 from distributed_input_operator.certificates.issuer import Issuer, UnusableIssuer, parse
 from distributed_input_operator.certificates.renewal import MOUNTED_ROLES, renewed

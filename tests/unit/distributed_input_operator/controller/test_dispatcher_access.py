@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from distributed_input.api.proto.dispatcher_pb2 import StatusResponse, WorkerInfo
-from distributed_input.runtime.tls.certificate_folder import CertificateFolder
-from distributed_input.runtime.tls_credentials import TlsCredentials
+from distributed_input.link.tls.certificate_folder import CertificateFolder
+from distributed_input.link.tls_credentials import TlsCredentials
 from distributed_input_operator.certificates.authority import InputAuthority
 from distributed_input_operator.controller.dispatcher_access import (
     CERTIFICATE_REFUSED,

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.client.reader import InputReader
-from distributed_input.client.ring import Batch
 from distributed_input.client.tensorflow import decode
+from distributed_input.link.trainer.ring import Batch
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import heap
 

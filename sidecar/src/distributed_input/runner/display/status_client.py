@@ -15,14 +15,14 @@ from distributed_input.api.errors import UnavailableError
 from distributed_input.api.names import DISPATCHER_PORT
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.api.stalls import KILLED, failure_text, stall_text
+from distributed_input.link import serving, statuses, stubs
+from distributed_input.link.credentials import Credentials
 from distributed_input.runner.display.stats import (
     ConsumerSample,
     HostCpus,
     StatusSample,
     WorkerSample,
 )
-from distributed_input.runtime import serving, statuses, stubs
-from distributed_input.runtime.credentials import Credentials
 
 _SERVICE = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
 

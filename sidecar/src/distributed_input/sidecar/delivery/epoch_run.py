@@ -15,6 +15,7 @@ from distributed_input.api.errors import DatasetFnError, DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.api.protocol import FAILURE_CHARACTERS
 from distributed_input.assignment.share import Share
+from distributed_input.link.errors import Cancelled, internal_error
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
@@ -23,12 +24,7 @@ from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_allocation import SlotAllocation
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.delivery.unit_writer import UnitWriter
-from distributed_input.sidecar.errors import (
-    Cancelled,
-    LeftEpochError,
-    OtherConsumerError,
-    internal_error,
-)
+from distributed_input.sidecar.errors import LeftEpochError, OtherConsumerError
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps

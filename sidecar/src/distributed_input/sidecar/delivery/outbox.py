@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_TRAINER_BYTES
+from distributed_input.link.errors import Cancelled
+from distributed_input.link.trainer.sidecar_end import TrainerSocket
 from distributed_input.sidecar.delivery.ack_tracker import AckTracker
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
-from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
 from distributed_input.sidecar.delivery.trainer_times import TrainerTimes
-from distributed_input.sidecar.errors import Cancelled
 
 _SMALL_BYTES = 256 << 10  # a packet of its own for a smaller unit costs as much as its rows
 _PENDING_UNITS = 16  # most units in one packet

@@ -6,9 +6,9 @@ import threading
 import time
 
 from distributed_input.api.errors import UnavailableError
+from distributed_input.link.errors import Cancelled
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
-from distributed_input.sidecar.errors import Cancelled
 
 _HELD_SECONDS = 30.0  # a trainer that waits while it holds all slots gets an error after this
 

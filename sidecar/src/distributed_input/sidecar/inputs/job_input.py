@@ -26,9 +26,10 @@ from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.stalls import dataset_name
 from distributed_input.assignment.job_config import job_of_config
 from distributed_input.assignment.jobs import full_name, is_completed, set_run
+from distributed_input.link import statuses
+from distributed_input.link.credentials import Credentials
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.runtime import logs, statuses
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
 from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions

@@ -8,9 +8,9 @@ import time
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.assignment.share import Share
+from distributed_input.link.errors import Cancelled
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs
-from distributed_input.sidecar.errors import Cancelled
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.steps.row_source import RowSource, WaitingTrainer
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan

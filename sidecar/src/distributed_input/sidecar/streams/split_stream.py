@@ -22,14 +22,14 @@ from distributed_input.api.errors import (
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.api.stalls import dataset_name
+from distributed_input.link.blocks.reader import SplitCall
+from distributed_input.link.errors import internal_error
 from distributed_input.rows.blocks import RowBlock, check_sizes
 from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
 from distributed_input.runtime import logs
-from distributed_input.sidecar.errors import internal_error
 from distributed_input.sidecar.streams.row_slices import BlockSlices
 from distributed_input.sidecar.streams.stream_context import StreamContext
 from distributed_input.sidecar.streams.stream_retry import StreamRetry
-from distributed_input.sidecar.streams.worker_connection import SplitCall
 
 _log = logs.get("sidecar.streams")
 

@@ -23,15 +23,15 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.api.stalls import KILLED, crash_text, dataset_name, stall_text
 from distributed_input.assignment.splits import place
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.runtime.serving import open_channel
-from distributed_input.runtime.stubs import Stub
-from distributed_input.runtime.stubs import identity as as_bytes
-from distributed_input.runtime.tls.certificate_folder import CertificateFolder
-from distributed_input.sidecar.errors import Cancelled
-from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
+from distributed_input.link.blocks.direct_reader import DirectTransfer
+from distributed_input.link.blocks.reader import WorkerConnection
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.errors import Cancelled
+from distributed_input.link.serving import open_channel
+from distributed_input.link.stubs import Stub
+from distributed_input.link.stubs import identity as as_bytes
+from distributed_input.link.tls.certificate_folder import CertificateFolder
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
-from distributed_input.sidecar.streams.worker_connection import WorkerConnection
 
 _DIRECT_RETRY_SECONDS = 60.0  # only gRPC is used for this time
 _MOST_CRASHES = 2  # workers that one split may end

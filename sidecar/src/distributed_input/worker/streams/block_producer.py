@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.compute.task_queue import ComputeTask
 from distributed_input.worker.streams.block_window import BlockWindow
-from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.dataset_usage import DatasetUsage, SplitKey
 from distributed_input.worker.streams.stream_cursor import StreamCursor
 

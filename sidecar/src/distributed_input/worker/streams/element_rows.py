@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.errors import SpecError
+from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.rows import encode
 from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
@@ -20,11 +21,8 @@ from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import UNNAMED, Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.state_saver import StateSaver
-from distributed_input.worker.streams.counters import StreamCounters
 
 _NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
-BLOCK_BYTES = 1 << 20
-"""Size of a block, unless the sidecar requests larger ones."""
 PYTHON_REMEDY = (
     "A Python iterable without `element_spec` has the spec of its first element. Make all elements"
     " alike, or set `element_spec` on the entry point's function, for example"

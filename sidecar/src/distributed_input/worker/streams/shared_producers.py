@@ -25,22 +25,21 @@ from collections.abc import Callable, Iterable, Sequence
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.rows.blocks import RowBlock
+from distributed_input.link.blocks.counters import StreamCounters, sum_counters
+from distributed_input.link.blocks.sender import Outlet
+from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.compute.task_queue import ComputeTask
 from distributed_input.worker.streams.block_producer import BlockProducer, Blocks
 from distributed_input.worker.streams.block_window import BlockWindow
-from distributed_input.worker.streams.counters import StreamCounters, sum_counters
 from distributed_input.worker.streams.dataset_usage import (
     DatasetKey,
     DatasetUsage,
     SplitKey,
     sharing_keys,
 )
-from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 from distributed_input.worker.streams.stalls import stalled_split
 from distributed_input.worker.streams.stream_cursor import (
-    Outlet,
     StreamCursor,
     joining_block,
     remaining_request,

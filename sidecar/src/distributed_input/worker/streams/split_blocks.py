@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.rows.blocks import RowBlock
+from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.saved_state import StateError
 from distributed_input.worker.states.state_saver import StateSaver
-from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.element_rows import (
-    BLOCK_BYTES,
     ElementRows,
     cut_rows,
     encode_elements,

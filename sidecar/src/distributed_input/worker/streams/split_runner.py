@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from distributed_input.api.proto import worker_pb2
+from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker import crash_notes
@@ -17,7 +18,6 @@ from distributed_input.worker.states.saved_state import SavedState, StateError
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StoredState
 from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
-from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.split_blocks import (
     block_bytes,
     progress_report,

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from distributed_input.api.proto import worker_pb2
+from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.sender import Outlet
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.prefix import Prefix
 from distributed_input.rows.runs import slice_run
 from distributed_input.worker.compute.task_queue import Need
 from distributed_input.worker.node import NODE
-from distributed_input.worker.streams.counters import StreamCounters
-
-
-class Outlet(Protocol):
-    """Where the blocks of a stream go. Its methods do not wait."""
-
-    @property
-    def room(self) -> int:
-        """Return the bytes of rows that it takes now."""
-
-    @property
-    def ahead(self) -> int:
-        """Return the bytes of rows that may be produced before it takes them."""
-
-    def put(self, blocks: Sequence[RowBlock]) -> None:
-        """Take consecutive blocks, or one block without rows. A block with `last` is the end."""
-
-    def fail(self, error: Exception) -> None:
-        """Take the error that ends the stream."""
 
 
 @dataclass(eq=False)

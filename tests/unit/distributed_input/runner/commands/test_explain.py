@@ -11,14 +11,14 @@ import pytest
 
 from distributed_input import cli
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.link import serving, stubs
+from distributed_input.link.credentials import Credentials
 from distributed_input.runner import dispatchers, kubectl
 from distributed_input.runner.commands import explain as command
 from distributed_input.runner.display import status_client
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis
 from distributed_input.runner.display.stats import HostCpus
 from distributed_input.runner.display.status_client import StatusClient
-from distributed_input.runtime import serving, stubs
-from distributed_input.runtime.credentials import Credentials
 
 
 class _Service:

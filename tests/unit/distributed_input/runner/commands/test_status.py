@@ -11,11 +11,12 @@ import pytest
 
 from distributed_input import cli
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.link import serving, stubs
+from distributed_input.link.credentials import Credentials
 from distributed_input.runner import folders
 from distributed_input.runner.commands import status as command
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample
-from distributed_input.runtime import ready, serving, stubs
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.runtime import ready
 
 STALLED = types_pb2.StalledSplit(dataset="data:rows", epoch=2, split=3, row=7, seconds=34)
 FAILURE = types_pb2.DatasetFailure(dataset="data:rows", message="no file")

@@ -14,10 +14,10 @@ import pytest
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.api.stalls import KILLED
+from distributed_input.link import serving, stubs
+from distributed_input.link.credentials import Credentials
 from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runner.display.status_client import StatusClient, busy_share, host_cpus
-from distributed_input.runtime import serving, stubs
-from distributed_input.runtime.credentials import Credentials
 
 RESPONSE = dispatcher_pb2.StatusResponse(
     workers=[

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distributed_input.api.files import SOCKET_NAME
-from distributed_input.client.channel import Channel
+from distributed_input.link.trainer.trainer_end import Channel
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer

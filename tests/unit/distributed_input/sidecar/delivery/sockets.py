@@ -7,9 +7,9 @@ import socket
 
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_TRAINER_BYTES
-from distributed_input.runtime.portable import packet_socket
+from distributed_input.link.trainer import packet_socket
+from distributed_input.link.trainer.sidecar_end import TrainerSocket
 from distributed_input.sidecar import server
-from distributed_input.sidecar.delivery.trainer_socket import TrainerSocket
 
 
 class Trainer:

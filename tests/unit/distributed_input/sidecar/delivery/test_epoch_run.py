@@ -20,12 +20,13 @@ from distributed_input.api.errors import DatasetFnError, ReplayWarning, Unavaila
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.share import share_of
 from distributed_input.client.reader import InputReader
+from distributed_input.link.errors import Cancelled
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.delivery import epoch_run
 from distributed_input.sidecar.delivery.epoch_run import EpochRequest, EpochRun
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
-from distributed_input.sidecar.errors import Cancelled, OtherConsumerError
+from distributed_input.sidecar.errors import OtherConsumerError
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts

@@ -10,10 +10,10 @@ import pytest
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import TO_TRAINER_BYTES
+from distributed_input.link.errors import Cancelled
 from distributed_input.sidecar.delivery import outbox as module
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
-from distributed_input.sidecar.errors import Cancelled
 from tests.unit.distributed_input.positions import largest_position
 from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
 

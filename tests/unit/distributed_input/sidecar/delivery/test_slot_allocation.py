@@ -8,10 +8,10 @@ import pytest
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.link.errors import Cancelled
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_allocation import SlotAllocation
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
-from distributed_input.sidecar.errors import Cancelled
 from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
 
 SIZE = 4 * ALIGN

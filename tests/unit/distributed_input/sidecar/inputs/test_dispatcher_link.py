@@ -30,7 +30,7 @@ from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.api.proto.types_pb2 import Job
 from distributed_input.dispatcher.datasets import DatasetStore
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.link.credentials import Credentials
 from distributed_input.sidecar.errors import LeftEpochError, OtherConsumerError
 from distributed_input.sidecar.inputs import dispatcher_link
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats

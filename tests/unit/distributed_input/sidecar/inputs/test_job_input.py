@@ -12,8 +12,8 @@ import pytest
 from distributed_input.api.config import DatasetConfig, DeliveryConfig, InputConfig
 from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.link.credentials import Credentials
 from distributed_input.rows.elements import ElementSpec, Leaf
-from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.inputs import job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
 from tests.unit.distributed_input.dispatcher.builders import without_run

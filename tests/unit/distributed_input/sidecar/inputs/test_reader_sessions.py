@@ -13,7 +13,7 @@ from distributed_input.api.errors import PositionError
 from distributed_input.assignment import share
 from distributed_input.client import open_readers
 from distributed_input.client.reader import InputReader
-from distributed_input.client.ring import Batch
+from distributed_input.link.trainer.ring import Batch
 from distributed_input.sidecar.delivery import outbox
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.job_input import JobInput

@@ -9,7 +9,7 @@ import pytest
 
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
-from distributed_input.runtime.credentials import Credentials
+from distributed_input.link.credentials import Credentials
 from distributed_input.sidecar.inputs import registry as module
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.reader_sessions import ReaderSession

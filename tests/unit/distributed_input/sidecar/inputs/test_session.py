@@ -11,7 +11,7 @@ from distributed_input.api.errors import ConfigError, FencedError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.client import open_readers
-from distributed_input.runtime.portable import packet_socket
+from distributed_input.link.trainer import packet_socket
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
 from tests.unit.distributed_input.sidecar.system import (

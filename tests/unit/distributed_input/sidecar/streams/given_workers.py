@@ -9,8 +9,8 @@ import numpy as np
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import worker_pb2
+from distributed_input.link.blocks.reader import BlockReceiver
 from distributed_input.rows.blocks import RowBlock
-from distributed_input.sidecar.streams.worker_connection import BlockReceiver
 
 
 def block_at(first: int, rows: int, last: bool = False) -> RowBlock:

@@ -6,9 +6,9 @@ import threading
 import time
 
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.link import serving
+from distributed_input.link.credentials import Credentials
 from distributed_input.rows.prefix import Prefix
-from distributed_input.runtime import serving
-from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from distributed_input.sidecar.streams.split_stream import SplitStream
 from distributed_input.sidecar.streams.stream_context import StreamContext, StreamStats

@@ -28,14 +28,14 @@ from distributed_input.api.errors import (
     UnavailableError,
 )
 from distributed_input.api.proto import worker_pb2
+from distributed_input.link.blocks.reader import WorkerConnection
+from distributed_input.link.credentials import Credentials
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
-from distributed_input.runtime.credentials import Credentials
 from distributed_input.sidecar.streams import split_stream
 from distributed_input.sidecar.streams.split_stream import SplitStream
 from distributed_input.sidecar.streams.stream_context import StreamContext
-from distributed_input.sidecar.streams.worker_connection import WorkerConnection
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar.streams.fake_workers import (
     DifferentWorker,

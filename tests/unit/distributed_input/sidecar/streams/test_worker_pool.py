@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.api.proto.types_pb2 import EntryPoint, Job, StalledSplit
 from distributed_input.api.stalls import KILLED, STEPS
-from distributed_input.runtime.credentials import Credentials
-from distributed_input.sidecar.errors import Cancelled
-from distributed_input.sidecar.streams import direct_transfer, worker_pool
-from distributed_input.sidecar.streams.direct_transfer import DirectTransfer
+from distributed_input.link.blocks import direct_reader
+from distributed_input.link.blocks.direct_reader import DirectTransfer
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.errors import Cancelled
+from distributed_input.sidecar.streams import worker_pool
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar.system import eventually
@@ -278,7 +279,7 @@ class GivenLinks:
         self.links: list[tuple[MagicMock, DirectTransfer | None]] = []
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(worker_pool, "time", clock)
-        monkeypatch.setattr(direct_transfer, "time", clock)
+        monkeypatch.setattr(direct_reader, "time", clock)
         monkeypatch.setattr(worker_pool, "WorkerConnection", self._connect)
         pool.update(
             WorkerInfo(worker_id=name, address=f"{host}:9")

@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
+from distributed_input.rows.blocks import BLOCK_BYTES
 from distributed_input.tfdata.type_specs import from_tf
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams import batch_sizer
 from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
-from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 
 ROW = from_tf(tf.TensorSpec([128], tf.float32))  # 512 bytes
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from distributed_input.api.proto import worker_pb2
+from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.streams.block_producer import BlockProducer
 from distributed_input.worker.streams.block_window import BlockWindow
-from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.dataset_usage import DatasetUsage
 from distributed_input.worker.streams.stream_cursor import StreamCursor
 from tests.unit.distributed_input.worker.streams.blockcases import (

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import DatasetFnError, SpecError
+from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
-from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.element_rows import (
     ElementRows,
     cut_rows,

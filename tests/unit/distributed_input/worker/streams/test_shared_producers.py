@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.compute.task_queue import ComputeTask
 from distributed_input.worker.streams import dataset_usage, wait_budget
 from distributed_input.worker.streams import shared_producers as module
 from distributed_input.worker.streams.block_producer import BlockProducer
-from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from tests.unit.distributed_input.worker.streams.blockcases import (
     ROW,

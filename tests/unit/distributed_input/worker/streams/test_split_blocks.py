@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams import split_blocks as module
-from distributed_input.worker.streams.counters import StreamCounters
 from distributed_input.worker.streams.split_blocks import Replay, split_blocks
 from tests.unit.distributed_input.worker.streams.blockcases import (
     ROW,

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.rows.blocks import RowBlock
+from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states import save_schedule, split_states
@@ -22,8 +23,6 @@ from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
 from distributed_input.worker.streams import batch_sizer, split_runner
 from distributed_input.worker.streams.batch_sizer import BatchSizer
-from distributed_input.worker.streams.counters import StreamCounters
-from distributed_input.worker.streams.element_rows import BLOCK_BYTES
 from distributed_input.worker.streams.split_runner import SplitRunner
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, rows_in
 

@@ -1,0 +1,1 @@
+"""The calls that sidecars and workers make to the dispatcher."""

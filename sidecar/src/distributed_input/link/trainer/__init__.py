@@ -1,0 +1,1 @@
+"""The socket and the shared memory between a sidecar and its trainer."""

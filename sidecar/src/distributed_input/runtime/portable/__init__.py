@@ -1,1 +1,0 @@
-"""What differs between systems: calls that only Linux has, and Unix sockets."""
