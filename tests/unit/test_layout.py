@@ -60,20 +60,19 @@ TESTED_ELSEWHERE = {
         f"distributed_input/tfdata/random/{name}.py": f"{_UNIT}/tfdata/random/test_selections.py"
         for name in ("alignment", "selecting")
     },
+    "distributed_input/tfdata/analysis/endless.py": (
+        f"{_UNIT}/tfdata/analysis/test_graph_analysis.py"
+    ),
     **{
-        f"distributed_input/tfdata/analysis/{name}.py": (
+        f"distributed_input/tfdata/graph/{name}.py": (
             f"{_UNIT}/tfdata/analysis/test_graph_analysis.py"
         )
-        for name in ("batches", "endless", "scopes")
+        for name in ("dataset_ops", "scopes")
     },
-    "distributed_input/tfdata/graph/captures.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/graph/function_names.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/random/generators.py": f"{_UNIT}/tfdata/random/test_seeds.py",
     "distributed_input/tfdata/random/key_datasets.py": (
-        f"{_UNIT}/tfdata/random/test_element_keys.py"
-    ),
-    "distributed_input/tfdata/random/keyed_functions.py": (
         f"{_UNIT}/tfdata/random/test_element_keys.py"
     ),
 }

@@ -120,7 +120,6 @@ REASONS = (
     Reason("unknown rank", "of unknown rank, which cannot be sent", _unknown_rank),
     Reason("scalars of ragged rows", "keeps as a ragged tensor", _scalars_of_ragged),
     Reason("the first split is empty", "first split has no elements", _first_is_empty),
-    Reason("splits of different types", "must be the same", _specs_differ),
     Reason("splits of different types", "must have the same element_spec", _specs_differ),
     Reason("policy FILE that cannot be kept", "auto_shard_policy FILE, but", _has_policy),
     Reason("partitions do not divide a step", "does not divide the global batch", _uneven),

@@ -6,6 +6,11 @@ import tensorflow as tf
 from tensorflow.python.data.util.structure import NoneTensorSpec
 
 from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.tfdata.analysis.batches import drops_remainder
+from distributed_input.tfdata.graph import node_defs, serialization
+from distributed_input.tfdata.graph.dataset_ops import PASSES
+from distributed_input.tfdata.graph.node_defs import GraphDef
+from distributed_input.tfdata.graph.scopes import main_scope
 from distributed_input.tfdata.joined_batches import component_specs
 
 
@@ -37,6 +42,27 @@ def batch_rows(
     return dataset.batch(rows) if spec.is_static else dataset.ragged_batch(rows)
 
 
+def with_batch_size(graph_def: GraphDef, rows: int) -> GraphDef | None:
+    """Return the graph of a split with `rows` rows in each element but the last, as a new graph.
+
+    The worker changes the last op, because to batch a dataset again copies each row once more.
+    None if its last op does not batch rows, apart from ops that keep elements, or if the op drops
+    the last rows.
+
+    Args:
+        graph_def: a graph whose elements are batches.
+        rows: number of rows in an element.
+    """
+    main = main_scope(graph_def)
+    _, node = main.tail(PASSES)
+    if node is None or node.op != "BatchDatasetV2" or drops_remainder(main, node) is not False:
+        return None
+    out = node_defs.copy_of(graph_def)
+    size = node_defs.add_const(out.node, f"{node.name}/rows", rows)
+    node_defs.by_name(out.node)[node.name].input[1] = size.name
+    return out
+
+
 def _rebatch(dataset: tf.data.Dataset, rows: int) -> tf.data.Dataset:
     """Rebatch a dataset of dense tensors.
 
@@ -45,17 +71,15 @@ def _rebatch(dataset: tf.data.Dataset, rows: int) -> tf.data.Dataset:
     """
     spec = tf.nest.map_structure(_of_any_rows, dataset.element_spec)
     parts = [_of_any_rows(part) for part in component_specs(dataset)]
-    variant = tf.raw_ops.RebatchDatasetV2(
-        input_dataset=tf.data.experimental.to_variant(dataset),
+    return serialization.derive(
+        dataset,
+        tf.raw_ops.RebatchDatasetV2,
+        spec,
         batch_sizes=tf.constant([rows], tf.int64),
         drop_remainder=False,
         output_types=[part.dtype for part in parts],
         output_shapes=[part.shape for part in parts],
     )
-    rebatched = tf.data.experimental.from_variant(variant, spec)
-    # Resources of the dataset's graph, such as Python functions, live as long as the dataset.
-    rebatched._of = dataset  # noqa: SLF001  this package's attribute
-    return rebatched
 
 
 def _of_any_rows(spec: tf.TypeSpec) -> tf.TypeSpec:

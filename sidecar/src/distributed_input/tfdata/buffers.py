@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.dataset_ops import kind
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
-_SHUFFLES = frozenset(["ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3"])
 _LARGE = 1 << 16  # a slot of a shuffle buffer has 24 bytes, and TensorFlow allocates them all
 _VARYING_BYTES = 64  # of a string or a variant
 
@@ -66,7 +66,7 @@ def may_hold_less(graph_def: GraphDef) -> bool:
 def _shuffles(graph_def: GraphDef) -> Iterator[tuple[NodeDef, int]]:
     nodes = node_defs.by_name(graph_def.node)
     for node in graph_def.node:
-        if node.op in _SHUFFLES:
+        if kind(node.op) == "Shuffle":
             size = node_defs.input_value(nodes, node, 1)
             if size is not None and int(size) > 0:
                 yield node, int(size)

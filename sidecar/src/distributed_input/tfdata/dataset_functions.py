@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.random.order_dependence import depends_on_order
 from distributed_input.tfdata.user_code import is_library
 
@@ -47,14 +48,12 @@ def functions_of(dataset: tf.data.Dataset) -> list[Any]:
 
 def depend_on_order(dataset: tf.data.Dataset) -> bool:
     """Return whether a function of a dataset has an op whose result depends on earlier calls."""
-    for graph in _graphs(dataset):
-        whole = graph.as_graph_def()
-        library = {function.signature.name for function in whole.library.function}
-        scopes = [whole.node, *(function.node_def for function in whole.library.function)]
-        for node in (node for nodes in scopes for node in nodes):
-            if node.op not in library and node.op != "Placeholder" and depends_on_order(node.op):
-                return True
-    return False
+    return any(
+        node.op not in library and node.op != "Placeholder" and depends_on_order(node.op)
+        for whole in (graph.as_graph_def() for graph in _graphs(dataset))
+        for library in [node_defs.library(whole)]
+        for node in node_defs.all_nodes(whole)
+    )
 
 
 def _graphs(dataset: tf.data.Dataset) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph import node_defs, serialization
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import order_dependence
 from distributed_input.tfdata.random.element_keys import key_elements
@@ -37,14 +37,13 @@ def force_determinism(graph_def: GraphDef) -> None:
     Parallel ops then no longer return elements in the order in which they are ready, and lose that
     speed. This does not change `tf.data.Options`: the worker sets `deterministic = True` there.
     """
-    for nodes in (graph_def.node, *(f.node_def for f in graph_def.library.function)):
-        for node in nodes:
-            if "Dataset" not in node.op:
-                continue
-            if "deterministic" in node.attr and node.attr["deterministic"].s == b"false":
-                node.attr["deterministic"].s = b"true"
-            if "sloppy" in node.attr and node.attr["sloppy"].b:
-                node.attr["sloppy"].b = False
+    for node in node_defs.all_nodes(graph_def):
+        if "Dataset" not in node.op:
+            continue
+        if "deterministic" in node.attr and node.attr["deterministic"].s == b"false":
+            node.attr["deterministic"].s = b"true"
+        if "sloppy" in node.attr and node.attr["sloppy"].b:
+            node.attr["sloppy"].b = False
 
 
 def run_serially(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -52,16 +51,11 @@ def run_serially(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     This is the part of TensorFlow's op determinism that concerns tf.data.
     """
-    spec = dataset.element_spec
     with tf.device("CPU:0"):
-        variant = tf.raw_ops.OptimizeDatasetV2(
-            input_dataset=tf.data.experimental.to_variant(dataset),
+        return serialization.derive(
+            dataset,
+            tf.raw_ops.OptimizeDatasetV2,
             optimizations_enabled=["make_deterministic"],
             optimizations_disabled=[],
             optimizations_default=[],
-            output_types=tf.nest.flatten(tf.compat.v1.data.get_output_types(dataset)),
-            output_shapes=tf.nest.flatten(tf.compat.v1.data.get_output_shapes(dataset)),
         )
-    out = tf.data.experimental.from_variant(variant, spec)
-    out._serial_of = dataset  # noqa: SLF001 - its functions and variables exist as long as it does
-    return out

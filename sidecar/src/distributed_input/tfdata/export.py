@@ -9,14 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.api.errors import ConfigError, DatasetFnError
+from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
 from distributed_input.tfdata.analysis import padding
-from distributed_input.tfdata.analysis.drop_remainder import (
+from distributed_input.tfdata.analysis.batches import (
     disable_drop_remainder,
     with_unknown_batch_size,
 )
@@ -27,7 +27,7 @@ from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import selecting, selections
 from distributed_input.tfdata.random.seeds import reseed
-from distributed_input.tfdata.type_specs import from_tf, to_tf
+from distributed_input.tfdata.type_specs import check_spec, from_tf
 
 
 def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes]:
@@ -45,8 +45,8 @@ def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes
     Raises:
       ConfigError: the dataset calls Python, its policy cannot be applied, or it caches to files in
         a function.
-      DatasetFnError: dataset_fn failed, or its datasets cannot be sent or differ between splits.
-      SpecError: a component cannot be sent; the message names it.
+      DatasetFnError: dataset_fn failed, or its datasets cannot be sent.
+      SpecError: a component cannot be sent, or differs between splits; the message names it.
     """
     export = _export_plain if isinstance(dataset, tf.data.Dataset) else _export_function
     job, packed = export(draft, dataset)
@@ -121,7 +121,7 @@ def _export_function(
     parts = [first] if job.num_splits == guess else []
     for split in range(len(parts), job.num_splits):
         part, other, _ = trace(job.num_splits, split)
-        _check_spec(element, from_tf(other.element_spec), split)
+        check_spec(other.element_spec, element, split)
         if disabled:
             disable_drop_remainder(part)
         parts.append(part)
@@ -234,23 +234,6 @@ def _complete(
     job.warnings.extend(warnings_of(analysis, job.num_splits))
     job.warnings.extend(hidden_batch_warnings(analysis, job, facts.get("asked_batch")))
     return job, disabled
-
-
-def _check_spec(expected: ElementSpec, found: ElementSpec, split: int) -> None:
-    if found == expected:
-        return
-    if found.structure != expected.structure or len(found.leaves) != len(expected.leaves):
-        raise DatasetFnError(
-            f"dataset_fn returns elements {to_tf(found)} for split {split}, and {to_tf(expected)}"
-            " for split 0: they must be the same"
-        )
-    pairs = zip(expected.leaves, found.leaves, strict=True)
-    first, mine = next(pair for pair in pairs if pair[0] != pair[1])
-    raise DatasetFnError(
-        f"dataset_fn returns {mine.label} as {mine.kind} {mine.dtype} of shape {mine.shape} for"
-        f" split {split}, and as {first.kind} {first.dtype} of shape {first.shape} for split 0:"
-        " they must be the same"
-    )
 
 
 def _reject_python(facts: GraphAnalysis) -> None:

@@ -21,6 +21,7 @@ from tensorflow.python.data.util.structure import NoneTensorSpec
 from distributed_input.api.errors import SpecError
 from distributed_input.rows.decode import Ragged, Sparse
 from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
+from distributed_input.tfdata.graph import serialization
 
 Leaves = Callable[[Sequence[tf.Tensor]], list[Any]]
 """From the components of a joined element to the leaves of its rows, for `make_encoder`."""
@@ -223,8 +224,10 @@ def _sparse(ends: Any, indices: Any, values: Any, shapes: Any) -> Sparse:
 def _map(dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
     """Return a dataset mapped by a traced function. `Dataset.map` would trace it for each split."""
     parts = function.outputs
-    variant = tf.raw_ops.MapDataset(
-        input_dataset=tf.data.experimental.to_variant(dataset),
+    return serialization.derive(
+        dataset,
+        tf.raw_ops.MapDataset,
+        tuple(tf.TensorSpec(part.shape, part.dtype) for part in parts),
         other_arguments=[],
         f=function,
         output_types=[part.dtype for part in parts],
@@ -232,8 +235,3 @@ def _map(dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
         use_inter_op_parallelism=False,
         preserve_cardinality=True,
     )
-    spec = tuple(tf.TensorSpec(part.shape, part.dtype) for part in parts)
-    mapped = tf.data.experimental.from_variant(variant, spec)
-    # Resources of the dataset's graph, such as Python functions, live as long as the dataset.
-    mapped._of = dataset  # noqa: SLF001  this package's attribute
-    return mapped

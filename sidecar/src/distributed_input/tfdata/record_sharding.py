@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from distributed_input.tfdata import sharding
+from distributed_input.tfdata.analysis.batches import drops_remainder
 from distributed_input.tfdata.analysis.graph_analysis import analyze
 from distributed_input.tfdata.graph import caches, node_defs
 from distributed_input.tfdata.graph.canonical import canonicalize
-from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
-
-_BATCHES = {"BatchDataset": None, "BatchDatasetV2": -1, "ParallelBatchDataset": -1}
-"""Ops that batch, and the index of their input drop_remainder."""
-_PASSES = frozenset(["PrefetchDataset", "OptionsDataset"])
+from distributed_input.tfdata.graph.dataset_ops import PASSES, kind
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
+from distributed_input.tfdata.graph.scopes import Scope, main_scope
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,7 @@ def find(graph_def: GraphDef, num_splits: int, split: int) -> RecordShard | None
     before = node_defs.copy_of(graph_def)
     node_defs.retval(before).input[0] = nodes[name].input[0]
     source = canonicalize(before)
-    scopes = (source.node, *(function.node_def for function in source.library.function))
-    ops = {node.op for scope in scopes for node in scope}
+    ops = {node.op for node in node_defs.all_nodes(source)}
     if "ShardDataset" in ops or ops & (caches.OPS | PYTHON_OPS):
         return None
     shapes = sharding.output_attr(graph_def, nodes[name], "output_shapes").list.shape
@@ -70,21 +68,18 @@ def find(graph_def: GraphDef, num_splits: int, split: int) -> RecordShard | None
     )
     if not all(one.shape.is_fully_defined() and one.dtype != tf.variant for one in spec):
         return None
-    return RecordShard(source, spec, _count_batches(graph_def, nodes, name))
+    return RecordShard(source, spec, _count_batches(main_scope(graph_def), name))
 
 
-def _count_batches(graph_def: GraphDef, nodes: dict[str, NodeDef], shard: str) -> int | None:
+def _count_batches(main: Scope, shard: str) -> int | None:
     """Return how many ops batch what the shard returns; None if an op does anything else."""
-    node = nodes[node_defs.source_of(node_defs.retval(graph_def).input[0])]
     count = 0
-    while node.name != shard:
-        if node.op in _BATCHES:
-            index = _BATCHES[node.op]
-            drops = False if index is None else node_defs.input_value(nodes, node, index)
-            if drops is None or bool(drops):
-                return None
+    for node in main.chain():
+        if node.name == shard:
+            return count
+        is_batch = kind(node.op) in ("Batch", "ParallelBatch")
+        if is_batch and drops_remainder(main, node) is False:
             count += 1
-        elif node.op not in _PASSES:
+        elif kind(node.op) not in PASSES:
             return None
-        node = nodes[node_defs.source_of(node.input[0])]
-    return count
+    return None

@@ -8,28 +8,20 @@ their number of rows, so rows are not skipped behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.tfdata import sharding
+from distributed_input.tfdata.analysis.batches import batch_size, drops_remainder
 from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.dataset_ops import FLATTENS, MAPS, PASSES, kind
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
+from distributed_input.tfdata.graph.scopes import Scope, main_scope
 from distributed_input.tfdata.random.key_datasets import DROPS_KEY, has_keys
 from distributed_input.tfdata.random.order_dependence import depends_on_order
 
-_MAPS = frozenset(["MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2"])
-_KEEPS = frozenset(["Identity", "PrefetchDataset", "OptionsDataset"])
-# The input indexes of batch_size and drop_remainder.
-_BATCHES = {
-    "BatchDatasetV2": (1, 2),
-    "ParallelBatchDataset": (1, 3),
-    "PaddedBatchDatasetV2": (1, -1),
-}
-_FLATTENS = frozenset(
-    "FlatMapDataset InterleaveDataset ParallelInterleaveDatasetV2 ParallelInterleaveDatasetV3"
-    " ParallelInterleaveDatasetV4".split()
-)
+_BATCHES = frozenset(["Batch", "ParallelBatch", "PaddedBatch"])
+_FLATTENS = FLATTENS - {"LegacyParallelInterleave"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ def find(graph_def: GraphDef, batched: bool) -> RowSkip | None:
       graph_def: the graph of a split, with the seeds of an epoch and the keys of its elements.
       batched: whether its elements are batches of rows.
     """
-    library = {function.signature.name: function for function in graph_def.library.function}
+    library = node_defs.library(graph_def)
     if any(
         node.op not in library and depends_on_order(node.op)
         for function in library.values()
@@ -61,13 +53,14 @@ def find(graph_def: GraphDef, batched: bool) -> RowSkip | None:
     ):
         return None
     nodes = node_defs.by_name(graph_def.node)
-    walk = _RowWalk(nodes, batched)
+    walk = _RowWalk(main_scope(graph_def), batched)
     owner, below = node_defs.retval(graph_def), None
     while (below := nodes.get(node_defs.source_of(owner.input[0]))) and walk.passes(below):
         owner = below
     if below is None or not walk.maps or walk.size is None:
         return None
-    if any(_calls(library, node) for node in node_defs.ancestors(nodes, below)):
+    before = node_defs.with_called(library, node_defs.ancestors(nodes, below))
+    if any(_computes(library, node) for node in before):
         return None
     edges = (*((name, 1) for name in walk.zips), (str(owner.name), 0))
     return RowSkip(walk.size if walk.is_aligned else 1, edges)
@@ -106,45 +99,35 @@ class _RowWalk:
         zips: nodes that zip elements with their keys, which are skipped too.
     """
 
-    def __init__(self, nodes: dict[str, NodeDef], batched: bool) -> None:
+    def __init__(self, main: Scope, batched: bool) -> None:
         self.size = None if batched else 1
         self.maps = 0
         self.is_aligned = False
         self.zips: list[str] = []
-        self._nodes = nodes
+        self._main = main
 
     def passes(self, node: NodeDef) -> bool:
         """Add a node. Return whether the walk continues before it."""
         if has_keys(node):
             self.zips.append(str(node.name))
             return self.size is not None
-        if node.op in _MAPS:
+        if kind(node.op) in MAPS:
             self.maps += not node.attr["f"].func.name.startswith(DROPS_KEY)
             return self.size is not None  # a map of batches may change their number of rows
-        if node.op in _BATCHES and self.size is None:
+        if kind(node.op) in _BATCHES and self.size is None:
             return self._passes_batch(node)
-        return node.op in _KEEPS
+        return node.op == "Identity" or kind(node.op) in PASSES
 
     def _passes_batch(self, node: NodeDef) -> bool:
-        size, drops = (node_defs.input_value(self._nodes, node, at) for at in _BATCHES[node.op])
-        if size is None or drops is None:
-            return False
-        self.size = int(size)
+        drops = drops_remainder(self._main, node)
+        self.size = batch_size(self._main, node)
         self.is_aligned = node.op.startswith("Padded") or bool(drops)
-        return True
+        return self.size is not None and drops is not None
 
 
-def _calls(library: dict[str, Any], node: NodeDef) -> bool:
-    """Return whether a dataset op calls Python, or a function that computes elements."""
-    names = [name for name in (node.op, *_refs(node)) if name in library]
-    if names and "Dataset" in node.op and node.op not in _FLATTENS:
-        return True
-    return any(
-        below.op in PYTHON_OPS or _calls(library, below)
-        for name in names
-        for below in library[name].node_def
+def _computes(library: dict[str, Any], node: NodeDef) -> bool:
+    """Return whether an op calls Python, or is a dataset whose function computes elements."""
+    calls = any(name in library for name in node_defs.called(node))
+    return node.op in PYTHON_OPS or (
+        calls and "Dataset" in node.op and kind(node.op) not in _FLATTENS
     )
-
-
-def _refs(node: NodeDef) -> Iterator[str]:
-    return (ref.name for ref in node_defs.function_refs(node))

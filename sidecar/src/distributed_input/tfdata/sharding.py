@@ -17,10 +17,11 @@ from tensorflow.python.data.experimental.ops import distribute
 from distributed_input.api.errors import ConfigError, DatasetFnError
 from distributed_input.tfdata.analysis import batches, file_splits, padding
 from distributed_input.tfdata.analysis.graph_analysis import analyze
-from distributed_input.tfdata.analysis.scopes import PASSES, kind, main_scope
 from distributed_input.tfdata.graph import node_defs, serialization
 from distributed_input.tfdata.graph.canonical import canonicalize, serialize
+from distributed_input.tfdata.graph.dataset_ops import PASSES, kind
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.scopes import main_scope
 
 _MARK = "_distributed_input_shard"
 # Numbers that users do not shard by: they identify the shard ops that TensorFlow inserted.

@@ -6,6 +6,7 @@ dense tensor.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,30 @@ def from_values(element: Any) -> ElementSpec:
     return ElementSpec(structure, tuple(leaves))
 
 
+def spec_of_iterable(elements: Iterable[Any], function: object = None) -> ElementSpec:
+    """Return the spec of a Python iterable's elements.
+
+    Args:
+      elements: the iterable. Its first element has the spec, unless it or the function has the
+        attribute `element_spec`, with `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`.
+      function: the function that returned the iterable.
+
+    Raises:
+      SpecError: there are no elements, or the first one is not a nested structure of arrays.
+    """
+    for owner in (elements, function):
+        declared = getattr(owner, "element_spec", None)
+        if declared is not None:
+            return from_tf(declared)
+    for element in elements:
+        return from_values(element)
+    raise SpecError(
+        "the entry point's first split has no elements, so their spec is unknown. Return a "
+        "tf.data.Dataset, which has a spec, set `element_spec` on the entry point's function, or "
+        "return at least one element for split 0."
+    )
+
+
 def graph_spec(element: ElementSpec) -> Any:
     """Return the nested `tf.TypeSpec`s of a dataset with these elements, as its graph has them.
 
@@ -81,6 +106,38 @@ def to_tf(spec: ElementSpec, batched: bool = False, static_batch: int | None = N
     rows = [static_batch] if batched else []
     leaves = [_type_spec(leaf, rows) for leaf in spec.leaves]
     return spec.unflatten(leaves, none=NoneTensorSpec())
+
+
+def check_spec(element_spec: Any, expected: ElementSpec, split: int) -> None:
+    """Check that the elements of a split have the job's spec.
+
+    Args:
+      element_spec: nested `tf.TypeSpec`s of the elements of the split.
+      expected: the spec of the job's elements.
+      split: the index of the split.
+
+    Raises:
+      SpecError: the specs differ. Names the component.
+    """
+    found = from_tf(element_spec)
+    if found == expected:
+        return
+    raise SpecError(
+        f"the elements of split {split} are not those of the job: "
+        f"{_difference(found, expected)}. Every split must have the same element_spec."
+    )
+
+
+def _difference(found: ElementSpec, expected: ElementSpec) -> str:
+    if found.structure != expected.structure:
+        return f"elements {to_tf(found)} instead of {to_tf(expected)}"
+    for ours, theirs in zip(found.leaves, expected.leaves, strict=True):
+        if ours != theirs:
+            return (
+                f"{ours.label} is {ours.kind} {ours.dtype} {ours.shape} instead of "
+                f"{theirs.kind} {theirs.dtype} {theirs.shape}"
+            )
+    return "other components"
 
 
 def _leaf(path: str, spec: Any) -> Leaf:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.encode import make_encoder
-from distributed_input.tfdata.batching import batch_rows, can_batch
+from distributed_input.tfdata.batching import batch_rows, can_batch, with_batch_size
+from distributed_input.tfdata.graph import serialization
+from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.type_specs import from_tf
 from tests.unit.distributed_input.rowcases import concat_runs
 
 Data: TypeAlias = tf.data.Dataset
 ROWS = Data.range(7)
+PAIRS = Data.range(23).map(lambda x: (x, tf.fill([3], x)))
 
 
 def run_of(dataset: Data, spec: ElementSpec, batched: bool) -> list[bytes]:
@@ -98,3 +103,47 @@ def test_batches_with_none_are_rebatched() -> None:
     dataset = ROWS.batch(2, drop_remainder=True).map(lambda x: (x, None))
     row = from_tf(dataset.element_spec).unbatched()
     assert [len(x) for x, _ in batch_rows(dataset, row, True, 3)] == [3, 3]
+
+
+def with_options(data: Any) -> Any:
+    options = tf.data.Options()
+    options.deterministic = True
+    return data.with_options(options)
+
+
+ENDS: dict[str, Callable[[Any, int], Any]] = {
+    "batch": lambda data, size: data.batch(size),
+    "prefetch": lambda data, size: data.batch(size).prefetch(2),
+    "options": lambda data, size: with_options(data.batch(size).prefetch(1)),
+}
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda data: data,
+    "drop_remainder": lambda data: data.batch(4, drop_remainder=True),
+    "a map of batches": lambda data: data.batch(4).map(lambda x, y: (x + tf.reduce_sum(x), y)),
+    "a padded batch": lambda data: data.padded_batch(4),
+    "batches of files": lambda data: data.window(4).flat_map(lambda x, y: x.batch(2)),
+}
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(list(ENDS)), st.integers(1, 30), st.integers(1, 30))
+def test_rows_stay_and_elements_have_the_size(end: str, before: int, rows: int) -> None:
+    data = ENDS[end](PAIRS, before)
+    graph = with_batch_size(serialize(data), rows)
+    assert graph is not None
+    elements = [x.numpy().tolist() for x, _ in serialization.instantiate(graph, data.element_spec)]
+    assert [row for element in elements for row in element] == list(range(23))
+    assert all(len(element) == rows for element in elements[:-1])
+    assert 0 < len(elements[-1]) <= rows
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_datasets_keep_their_elements(name: str) -> None:
+    assert with_batch_size(serialize(OTHERS[name](PAIRS)), 7) is None
+
+
+def test_the_graph_itself_does_not_change() -> None:
+    graph = serialize(PAIRS.batch(4))
+    before = graph.SerializeToString(deterministic=True)
+    assert with_batch_size(graph, 7) is not None
+    assert graph.SerializeToString(deterministic=True) == before

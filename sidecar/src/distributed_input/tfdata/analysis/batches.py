@@ -6,37 +6,35 @@ whole, whose first dimension may be anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
+from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.analysis import padding
 from distributed_input.tfdata.analysis.row_functions import works_by_rows
-from distributed_input.tfdata.analysis.scopes import PASSES, GraphFunctions, Scope, kind, main_scope
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-
-BATCHES = {
-    "Batch": 1,
-    "ParallelBatch": 1,
-    "MapAndBatch": -3,
-    "PaddedBatch": 1,
-    "Rebatch": 1,
-}
-"""Ops that batch rows, and the index of their input batch_size."""
-READERS = frozenset("TFRecord TextLine FixedLengthRecord CSV Sql LMDB Avro Parquet".split())
-"""Datasets that read files."""
-MAPS = frozenset(["Map", "ParallelMap"])
-FILTERS = frozenset(["Filter", "ParallelFilter"])
-_KEEPS = (
-    PASSES
-    | FILTERS
-    | set(
-        "Shuffle Repeat ShuffleAndRepeat Cache Skip Take TakeWhile Shard"
-        " AssertCardinality IgnoreErrors ParseExample".split()
-    )
+from distributed_input.tfdata.graph.dataset_ops import (
+    BATCHES,
+    FILTERS,
+    MAPS,
+    PASSES,
+    REORDERS,
+    REPEATS,
+    kind,
 )
+from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.scopes import GraphFunctions, Scope, main_scope
+
+_KEEPS = (
+    REORDERS
+    | FILTERS
+    | {"Skip", "Take", "TakeWhile", "Shard", "AssertCardinality", "IgnoreErrors", "ParseExample"}
+)
+_WITH_FLAG = frozenset(BATCHES) - {"Rebatch"}
+# With one batch more, they still return each batch as it is.
+_KEEPS_LAST = REORDERS | {"Shard", "Take", "Skip"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def find_batches(graph_def: GraphDef) -> ElementBatches:
             may_batch = can_batch_again if is_last else has_fixed_rows
             size = batch_size(main, node) if may_batch(main, node) else None
             return ElementBatches(True, size, repeated)
-        if one in ("Repeat", "ShuffleAndRepeat"):
+        if one in REPEATS:
             repeated = node.op
         is_last = is_last and one in PASSES
         is_map = one in MAPS and is_row_map(functions, main, node)
@@ -104,6 +102,41 @@ def drops_remainder(scope: Scope, node: NodeDef) -> bool | None:
         return False
     value = node_defs.input_value(scope.nodes, node, -1)
     return None if value is None else bool(value)
+
+
+def disable_drop_remainder(graph_def: GraphDef, in_repeats: bool = True) -> bool:
+    """Disable drop_remainder, in place, if all later ops pass elements on without a change.
+
+    In a dataset that is split and batched again, the flag would drop up to n - 1 rows at the end of
+    every split, and all rows of a short split. The job's `remainder: Drop` also gives batches of
+    one size, and drops at most one batch per consumer.
+
+    Args:
+      graph_def: the graph of a split.
+      in_repeats: also if the batches are repeated: then each pass has the rows that the flag drops.
+
+    Returns:
+      Whether the flag was set and is now disabled.
+    """
+    main = main_scope(graph_def)
+    passed, node = main.tail(_KEEPS_LAST if in_repeats else _KEEPS_LAST - REPEATS)
+    if node is None or kind(node.op) not in _WITH_FLAG or not drops_remainder(main, node):
+        return False
+    const = node_defs.add_const(graph_def.node, f"{node.name}/keep_remainder", False, tf.bool)
+    node.input[len(node_defs.data_inputs(node)) - 1] = const.name
+    for changed in (node, *passed):
+        for shape in changed.attr["output_shapes"].list.shape:
+            if shape.dim:
+                shape.dim[0].size = -1
+    return True
+
+
+def with_unknown_batch_size(spec: ElementSpec) -> ElementSpec:
+    """Return the spec of batches with an unknown number of rows."""
+    leaves: list[Any] = []
+    for leaf in spec.leaves:
+        leaves.append(replace(leaf, shape=(None, *leaf.shape[1:])) if leaf.shape else leaf)
+    return ElementSpec(spec.structure, tuple(leaves))
 
 
 def is_row_map(functions: GraphFunctions, scope: Scope, node: NodeDef) -> bool:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from distributed_input.tfdata.analysis.batches import BATCHES, FILTERS, MAPS, READERS
-from distributed_input.tfdata.analysis.scopes import PASSES, GraphFunctions, Scope, kind, main_scope
 from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.dataset_ops import (
+    BATCHES,
+    FILTERS,
+    FLATTENS,
+    MAPS,
+    PASSES,
+    READERS,
+    SLICES,
+    kind,
+)
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.scopes import GraphFunctions, Scope, main_scope
 
 # The result ends if and only if the input does.
 _SAME = (
@@ -18,8 +27,7 @@ _SAME = (
     | set("Cache Snapshot Shuffle Skip Shard Unbatch IgnoreErrors ParseExample Window SlidingWindow"
           " Scan DenseToSparseBatch GroupByWindow Unique".split())
 )  # fmt: skip
-_SOURCES = READERS | {"Tensor", "TensorSlice", "SparseTensorSlice"}
-_FLATTENS = frozenset("FlatMap Interleave ParallelInterleave LegacyParallelInterleave".split())
+_SOURCES = READERS | SLICES
 _COUNT = {"Repeat": 1, "ShuffleAndRepeat": 4}
 _NEVER = 2**62
 """`enumerate` zips with a range whose end is the largest integer: it never ends by itself."""
@@ -56,7 +64,7 @@ class _Endless:
             if count is not None and count != tf.data.UNKNOWN_CARDINALITY:
                 return bool(count == tf.data.INFINITE_CARDINALITY)
         inputs = self._inputs(scope, node, known)
-        if one in _FLATTENS and inputs:
+        if one in FLATTENS and inputs:
             return _or([inputs[0], self._made_by(scope, node, known)])
         return _combined(scope, node, inputs) if inputs else None
 

@@ -11,10 +11,6 @@ from collections.abc import Callable
 
 from distributed_input.tfdata import determinism
 from distributed_input.tfdata.analysis.batches import (
-    BATCHES,
-    FILTERS,
-    MAPS,
-    READERS,
     batch_size,
     can_batch_again,
     drops_remainder,
@@ -22,14 +18,21 @@ from distributed_input.tfdata.analysis.batches import (
     is_batch,
     is_row_map,
 )
-from distributed_input.tfdata.analysis.scopes import PASSES, GraphFunctions, Scope, kind, main_scope
+from distributed_input.tfdata.graph.dataset_ops import (
+    BATCHES,
+    FILTERS,
+    FLATTENS,
+    MAPS,
+    PASSES,
+    READERS,
+    REORDERS,
+    kind,
+)
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.scopes import GraphFunctions, Scope, main_scope
 
-_ORDERS = PASSES | {"Shuffle", "Cache", "Repeat", "ShuffleAndRepeat"}
-_EACH_ROW = MAPS | FILTERS
-_FLATTENS = frozenset("FlatMap Interleave ParallelInterleave LegacyParallelInterleave".split())
-_FITS_ROWS = _ORDERS | _EACH_ROW | _FLATTENS | {"ParseExample", "Unbatch"}
-_FITS_BATCHES = _ORDERS | {"ParseExample"}
+_FITS_ROWS = REORDERS | MAPS | FILTERS | FLATTENS | {"ParseExample", "Unbatch"}
+_FITS_BATCHES = REORDERS | {"ParseExample"}
 
 
 def obstacle(graph_def: GraphDef, is_shard: Callable[[NodeDef], bool]) -> tuple[str, bool]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.tfdata.analysis import padding
 from distributed_input.tfdata.analysis.batches import (
-    READERS,
     drops_remainder,
     find_batches,
     is_batch,
 )
 from distributed_input.tfdata.analysis.endless import is_endless
-from distributed_input.tfdata.analysis.scopes import GraphFunctions, Scope, kind, main_scope
 from distributed_input.tfdata.graph import caches, node_defs
+from distributed_input.tfdata.graph.dataset_ops import READERS, kind
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
+from distributed_input.tfdata.graph.scopes import GraphFunctions, Scope, main_scope
 
 _SKIPPING = ("RangeDataset", "TensorSliceDataset")
 _READS_FILES = frozenset(["ReadFile", "WholeFileReaderV2", "ReaderReadV2"])
@@ -58,7 +59,8 @@ class GraphAnalysis:
 
 def analyze(graph_def: GraphDef) -> GraphAnalysis:
     """Analyze a graph, canonical or not."""
-    walk, main = _Walk(graph_def), main_scope(graph_def)
+    functions, main = GraphFunctions(graph_def), main_scope(graph_def)
+    shards = list(_shards(main))
     found = find_batches(graph_def)
     return GraphAnalysis(
         batch_size=found.size,
@@ -69,72 +71,78 @@ def analyze(graph_def: GraphDef) -> GraphAnalysis:
         drop_remainder=any(
             is_batch(one) and drops_remainder(main, one) is not False for one in main.chain()
         ),
-        shards_source=walk.shards_source(main),
-        record_shard=walk.record_shard(main),
-        file_shards=walk.file_shards(main),
-        python_ops=walk.python_ops(main),
+        shards_source=_shards_source(shards),
+        record_shard=_record_shard(functions, shards),
+        file_shards=_file_shards(functions, shards),
+        python_ops=_python_ops(graph_def),
         infinite=is_endless(graph_def),
         useless_cache=caches.has_useless_cache(graph_def),
     )
 
 
-class _Walk:
-    """Looks at a graph and its functions."""
+@dataclass(frozen=True)
+class _Shard:
+    """A shard op of a graph, and the nodes before and behind it."""
 
-    def __init__(self, graph_def: GraphDef) -> None:
-        self._functions = GraphFunctions(graph_def)
+    node: NodeDef
+    source: NodeDef
+    before: list[NodeDef]
+    after: list[NodeDef]
 
-    def shards_source(self, main: Scope) -> bool:
-        """Return whether all shard ops, at least one, read a source that skips elements."""
-        shards = [node for node in main.nodes.values() if node.op == "ShardDataset"]
-        sources = [main.input(node) for node in shards]
-        return bool(shards) and all(one is not None and one.op in _SKIPPING for one in sources)
 
-    def record_shard(self, main: Scope) -> str:
-        """Return the shard op that selects records; "" if there is none.
-
-        If files are read after a shard, it selects their names. Elements in memory that no function
-        has computed cost less than a function after the shard.
-        """
-        for node in main.nodes.values():
-            source = main.input(node)
-            if node.op != "ShardDataset" or source is None or source.op in _SKIPPING:
-                continue
+def _shards(main: Scope) -> Iterator[_Shard]:
+    for node in main.nodes.values():
+        source = main.input(node)
+        if node.op == "ShardDataset" and source is not None:
             before = node_defs.ancestors(main.nodes, source)
             names = {below.name for below in before}
             after = [other for other in main.nodes.values() if other.name not in names]
-            if self._reads_files(after):
-                continue
-            costs = self._reads_files(before) or _calls_function(before)
-            if costs or not _calls_function(after):
-                return str(node.name)
-        return ""
+            yield _Shard(node, source, before, after)
 
-    def file_shards(self, main: Scope) -> tuple[str, ...]:
-        """Return the shard ops that select the names of files, which are read later."""
-        found = []
-        for node in main.nodes.values():
-            source = main.input(node)
-            if node.op != "ShardDataset" or source is None:
-                continue
-            before = node_defs.ancestors(main.nodes, source)
-            names = {below.name for below in before}
-            after = [other for other in main.nodes.values() if other.name not in names]
-            if self._reads_files(after) and not self._reads_files(before):
-                found.append(str(node.name))
-        return tuple(found)
 
-    def _reads_files(self, nodes: list[NodeDef]) -> bool:
-        ops = (node.op for node in self._functions.nodes(nodes))
-        return any(kind(op) in READERS or op in _READS_FILES for op in ops)
+def _shards_source(shards: list[_Shard]) -> bool:
+    """Return whether all shard ops, at least one, read a source that skips elements."""
+    return bool(shards) and all(one.source.op in _SKIPPING for one in shards)
 
-    def python_ops(self, main: Scope) -> tuple[str, ...]:
-        """Return the Python functions, each as "op in the function that calls it"."""
-        found = [node.op for node in main.nodes.values() if node.op in PYTHON_OPS]
-        for name, function in self._functions.library.items():
-            readable = readable_name(name)
-            found += [f"{n.op} in {readable}" for n in function.node_def if n.op in PYTHON_OPS]
-        return tuple(dict.fromkeys(found))
+
+def _record_shard(functions: GraphFunctions, shards: list[_Shard]) -> str:
+    """Return the shard op that selects records; "" if there is none.
+
+    If files are read after a shard, it selects their names. Elements in memory that no function
+    has computed cost less than a function after the shard.
+    """
+    for one in shards:
+        if one.source.op in _SKIPPING or _reads_files(functions, one.after):
+            continue
+        costs = _reads_files(functions, one.before) or _calls_function(one.before)
+        if costs or not _calls_function(one.after):
+            return str(one.node.name)
+    return ""
+
+
+def _file_shards(functions: GraphFunctions, shards: list[_Shard]) -> tuple[str, ...]:
+    """Return the shard ops that select the names of files, which are read later."""
+    return tuple(
+        str(one.node.name)
+        for one in shards
+        if _reads_files(functions, one.after) and not _reads_files(functions, one.before)
+    )
+
+
+def _reads_files(functions: GraphFunctions, nodes: list[NodeDef]) -> bool:
+    ops = (node.op for node in functions.nodes(nodes))
+    return any(kind(op) in READERS or op in _READS_FILES for op in ops)
+
+
+def _python_ops(graph_def: GraphDef) -> tuple[str, ...]:
+    """Return the Python functions, each as "op in the function that calls it"."""
+    found = [
+        f"{node.op} in {readable_name(scope)}" if scope else str(node.op)
+        for scope, nodes in node_defs.scopes(graph_def).items()
+        for node in nodes
+        if node.op in PYTHON_OPS
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def _calls_function(nodes: list[NodeDef]) -> bool:

@@ -11,16 +11,15 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
-from distributed_input.tfdata.analysis.scopes import PASSES, Scope, kind, main_scope
 from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.dataset_ops import FILTERS, PASSES, REORDERS, kind
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.scopes import Scope, main_scope
 
 ROW = "_distributed_input_row"
 """Attribute of an op whose elements are the rows of padded batches, also if it makes batches."""
 
-_KEEPS = PASSES | set(
-    "Shuffle Repeat ShuffleAndRepeat Cache Skip Take Shard Filter ParallelFilter TakeWhile".split()
-)
+_KEEPS = REORDERS | FILTERS | {"Skip", "Take", "TakeWhile", "Shard"}
 
 
 def has_fixed_sizes(scope: Scope, node: NodeDef) -> bool:
@@ -51,14 +50,12 @@ def values(graph_def: GraphDef) -> tuple[Any, ...]:
       padded batch is returned as it is.
     """
     main = main_scope(graph_def)
-    for node in main.chain():
-        if kind(node.op) == "PaddedBatch":
-            count = node.attr["N"].i
-            inputs = node_defs.data_inputs(node)[2 + count : 2 + 2 * count]
-            return tuple(_value(main.nodes.get(node_defs.source_of(name))) for name in inputs)
-        if kind(node.op) not in _KEEPS:
-            return ()
-    return ()
+    _, node = main.tail(_KEEPS)
+    if node is None or kind(node.op) != "PaddedBatch":
+        return ()
+    count = node.attr["N"].i
+    inputs = node_defs.data_inputs(node)[2 + count : 2 + 2 * count]
+    return tuple(_value(main.nodes.get(node_defs.source_of(name))) for name in inputs)
 
 
 def remove(graph_def: GraphDef) -> bool:
@@ -68,26 +65,21 @@ def remove(graph_def: GraphDef) -> bool:
       False if the dataset does not end with such batches, and the graph is not changed.
     """
     main = main_scope(graph_def)
-    above = node_defs.retval(graph_def)
-    passed: list[NodeDef] = []
-    for node in main.chain():
-        if kind(node.op) == "PaddedBatch":
-            source = main.input(node)
-            is_known = node_defs.input_value(main.nodes, node, -1) is not None
-            if source is None or has_fixed_sizes(main, node) or not is_known:
-                return False
-            if not is_to_longest(main, node):
-                return False
-            above.input[0] = node.input[0]
-            source.attr[ROW].b = True
-            for one in passed:
-                one.attr["output_shapes"].CopyFrom(source.attr["output_shapes"])
-            return True
-        if kind(node.op) not in PASSES:
-            return False
-        above = node
-        passed.append(node)
-    return False
+    passed, node = main.tail(PASSES)
+    if node is None or kind(node.op) != "PaddedBatch":
+        return False
+    source = main.input(node)
+    is_known = node_defs.input_value(main.nodes, node, -1) is not None
+    if source is None or has_fixed_sizes(main, node) or not is_known:
+        return False
+    if not is_to_longest(main, node):
+        return False
+    above = passed[-1] if passed else node_defs.retval(graph_def)
+    above.input[0] = node.input[0]
+    source.attr[ROW].b = True
+    for one in passed:
+        one.attr["output_shapes"].CopyFrom(source.attr["output_shapes"])
+    return True
 
 
 def _padded_shapes(scope: Scope, node: NodeDef) -> list[Any]:

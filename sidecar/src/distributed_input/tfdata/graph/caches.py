@@ -8,7 +8,7 @@ the cache: two datasets that differ never read the same files.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata.graph import node_defs
@@ -36,12 +36,11 @@ def check(graph_def: GraphDef) -> None:
     Raises:
       ConfigError: a cache is in a function, or its file name is computed.
     """
-    for scope in (graph_def, *graph_def.library.function):
-        in_graph = scope is graph_def
-        nodes = node_defs.by_name(scope.node if in_graph else scope.node_def)
-        for node in nodes.values():
+    for scope, scope_nodes in node_defs.scopes(graph_def).items():
+        nodes = node_defs.by_name(scope_nodes)
+        for node in scope_nodes:
             name = _file(nodes, node) if node.op in OPS else ""
-            if name != "" and not (in_graph and name):
+            if name != "" and (scope or not name):
                 raise ConfigError(
                     f"the dataset caches to files ({name or 'with a computed name'}) in a function "
                     "of flat_map or interleave, where splits cannot get files of their own: move "
@@ -61,7 +60,7 @@ def before_caches(graph_def: GraphDef) -> tuple[frozenset[str], frozenset[str]]:
         if node.op in OPS and _file(nodes, node)
         for below in node_defs.ancestors(nodes, node)
     ]
-    called = {function.signature.name for function in _called(graph_def, before)}
+    called = node_defs.called_functions(node_defs.library(graph_def), before)
     return frozenset(node.name for node in before), frozenset(called)
 
 
@@ -103,31 +102,16 @@ def _file(nodes: dict[str, NodeDef], node: NodeDef) -> str | None:
 def _fingerprint(graph_def: GraphDef, nodes: dict[str, NodeDef], cache: NodeDef) -> str:
     source = nodes[node_defs.source_of(node_defs.data_inputs(cache)[0])]
     before = node_defs.ancestors(nodes, source)
-    called = list(_called(graph_def, before))
+    called = node_defs.called_functions(node_defs.library(graph_def), before).values()
     digest = hashlib.blake2b(digest_size=8)
     tokens: dict[bytes, bytes] = {}
-    for scope in (before, *(function.node_def for function in called)):
-        for node in scope:
-            token = node.attr["token"].s if "token" in node.attr else b""
-            if token:  # of a Python function: a number in this process
-                node = type(node).FromString(node_defs.to_bytes(node))
-                node.attr["token"].s = tokens.setdefault(token, b"%d" % len(tokens))
-            digest.update(node_defs.to_bytes(node))
+    for node in (*before, *(node for function in called for node in function.node_def)):
+        token = node.attr["token"].s if "token" in node.attr else b""
+        if token:  # of a Python function: a number in this process
+            node = type(node).FromString(node_defs.to_bytes(node))
+            node.attr["token"].s = tokens.setdefault(token, b"%d" % len(tokens))
+        digest.update(node_defs.to_bytes(node))
     for function in called:
         digest.update(node_defs.to_bytes(function.signature))
         digest.update(repr(sorted(function.ret.items())).encode())
     return digest.hexdigest()
-
-
-def _called(graph_def: GraphDef, nodes: list[NodeDef]) -> Iterator[node_defs.FunctionDef]:
-    """Yield the functions that nodes call, and the functions that those call, in a fixed order."""
-    library = {function.signature.name: function for function in graph_def.library.function}
-    seen: set[str] = set()
-    queue = list(nodes)
-    while queue:
-        node = queue.pop(0)
-        for name in (node.op, *(ref.name for ref in node_defs.function_refs(node))):
-            if name in library and name not in seen:
-                seen.add(name)
-                yield library[name]
-                queue += library[name].node_def

@@ -134,11 +134,13 @@ class _Functions:
     """The functions of a graph, renamed in the order of their calls."""
 
     def __init__(self, source: GraphDef) -> None:
-        self._library = {f.signature.name: f for f in source.library.function}
-        every = [node for f in source.library.function for node in f.node_def]
-        self._called = {node.op for node in (*source.node, *every)}
+        self._library = node_defs.library(source)
+        self._called = {node.op for node in node_defs.all_nodes(source)}
         self._names: dict[str, str] = {}
-        self._unseeded: dict[str, bool] = {}
+        named = {name: node_defs.by_name(f.node_def) for name, f in self._library.items()}
+        self._unseeded = node_defs.functions_with(
+            self._library, lambda function, node: is_unseeded(named[function.signature.name], node)
+        )
         self.out: list[FunctionDef] = []
 
     def visit(self, nodes: list[NodeDef]) -> None:
@@ -152,7 +154,7 @@ class _Functions:
     def _resolve(self, name: str) -> str:
         if name not in self._library:
             return name
-        own_copy = self._is_unseeded(name) and len(self.out) < _MAX_FUNCTIONS
+        own_copy = name in self._unseeded and len(self.out) < _MAX_FUNCTIONS
         if name in self._names and not own_copy:
             return self._names[name]
         function = type(self._library[name])()
@@ -163,19 +165,6 @@ class _Functions:
         rename_body(function, name not in self._called)
         self.visit(function.node_def)
         return str(function.signature.name)
-
-    def _is_unseeded(self, name: str) -> bool:
-        """Return whether a function, or a function that it calls, has an unseeded random op."""
-        if name not in self._unseeded:
-            self._unseeded[name] = False  # ends recursion
-            function = self._library[name]
-            nodes = node_defs.by_name(function.node_def)
-            called = [r.name for n in function.node_def for r in node_defs.function_refs(n)]
-            called += [n.op for n in function.node_def]
-            self._unseeded[name] = any(
-                is_unseeded(nodes, node) for node in function.node_def
-            ) or any(self._is_unseeded(below) for below in called if below in self._library)
-        return self._unseeded[name]
 
 
 class _Names:

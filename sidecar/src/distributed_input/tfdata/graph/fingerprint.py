@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import tensorflow as tf
 
@@ -42,18 +41,11 @@ def stable_bytes(graph_def: GraphDef) -> bytes:
     The tokens of its Python functions are replaced, and TensorFlow's hashes of what a snapshot has
     are removed, in place: they differ between equal graphs.
     """
-    number = 0
-    for scope in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
-        number = _number_tokens(scope, number)
-    return node_defs.to_bytes(graph_def)
-
-
-def _number_tokens(nodes: Any, number: int) -> int:
-    """Replace the tokens of Python functions, which are counters of the process."""
-    for node in nodes:
+    tokens = 0  # of Python functions: counters of the process
+    for node in node_defs.all_nodes(graph_def):
         if node.op in PYTHON_OPS:
-            node.attr["token"].s = b"%d" % number
-            number += 1
+            node.attr["token"].s = b"%d" % tokens
+            tokens += 1
         elif node.op.startswith("SnapshotDataset"):
             node.attr.pop("hash", None)
-    return number
+    return node_defs.to_bytes(graph_def)

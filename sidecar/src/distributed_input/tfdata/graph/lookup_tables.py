@@ -54,7 +54,7 @@ def _value(const: NodeDef) -> tf.Tensor:
 
 
 def _fill(graph_def: GraphDef, node: NodeDef, keys: tf.Tensor, values: tf.Tensor) -> None:
-    controls = [name for name in node.input if name.startswith("^")]
+    controls = node_defs.control_inputs(node)
     del node.input[1:]
     node.op = "LookupTableImportV2"
     node.attr.clear()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import tensorflow as tf
 from google.protobuf import message as proto_message
 from tensorflow.python.framework import op_def_registry, tensor_util
@@ -29,10 +28,25 @@ def copy_of(graph_def: GraphDef) -> GraphDef:
     return out
 
 
+def library(graph_def: GraphDef) -> dict[str, FunctionDef]:
+    """Return the functions of a graph by name."""
+    return {function.signature.name: function for function in graph_def.library.function}
+
+
+def scopes(graph_def: GraphDef) -> dict[str, Any]:
+    """Return the nodes of the graph, by "", and those of its functions, by their names."""
+    functions = library(graph_def).items()
+    return {"": graph_def.node, **{name: function.node_def for name, function in functions}}
+
+
+def all_nodes(graph_def: GraphDef) -> Iterator[NodeDef]:
+    """Yield the nodes of a graph, then those of its functions."""
+    return (node for nodes in scopes(graph_def).values() for node in nodes)
+
+
 def uses_python(graph_def: GraphDef) -> bool:
     """Return whether a graph calls functions of this process."""
-    scopes = (graph_def.node, *(function.node_def for function in graph_def.library.function))
-    return any(node.op in PYTHON_OPS for nodes in scopes for node in nodes)
+    return any(node.op in PYTHON_OPS for node in all_nodes(graph_def))
 
 
 def retval(graph_def: GraphDef) -> NodeDef:
@@ -43,6 +57,11 @@ def retval(graph_def: GraphDef) -> NodeDef:
 def data_inputs(node: NodeDef) -> list[str]:
     """Return the names of the inputs without control inputs, with their output numbers."""
     return [name for name in node.input if not name.startswith("^")]
+
+
+def control_inputs(node: NodeDef) -> list[str]:
+    """Return the names of the control inputs."""
+    return [name for name in node.input if name.startswith("^")]
 
 
 def source_of(name: str) -> str:
@@ -87,6 +106,52 @@ def function_refs(node: NodeDef) -> Iterator[Any]:
             yield from value.list.func
 
 
+def called(node: NodeDef) -> list[str]:
+    """Return the names of the functions that a node may call. An op may be a function."""
+    return [node.op, *(ref.name for ref in function_refs(node))]
+
+
+def called_functions(
+    functions: dict[str, FunctionDef], nodes: Iterable[NodeDef]
+) -> dict[str, FunctionDef]:
+    """Return the functions that nodes call, and those that these call, in a fixed order."""
+    found: dict[str, FunctionDef] = {}
+    queue = list(nodes)
+    for node in queue:  # it grows
+        for name in called(node):
+            if name in functions and name not in found:
+                found[name] = functions[name]
+                queue += functions[name].node_def
+    return found
+
+
+def with_called(functions: dict[str, FunctionDef], nodes: Iterable[NodeDef]) -> list[NodeDef]:
+    """Return nodes, and the nodes of all functions that they call."""
+    found = list(nodes)
+    for function in called_functions(functions, found).values():
+        found += function.node_def
+    return found
+
+
+def functions_with(
+    functions: dict[str, FunctionDef], matches: Callable[[FunctionDef, NodeDef], bool]
+) -> frozenset[str]:
+    """Return the functions with a node that matches, and those that call such a function."""
+    callers: dict[str, list[str]] = {}
+    found = []
+    for name, function in functions.items():
+        for node in function.node_def:
+            for below in called(node):
+                callers.setdefault(below, []).append(name)
+        if any(matches(function, node) for node in function.node_def):
+            found.append(name)
+    seen = set(found)
+    for name in found:  # it grows
+        found += (new := set(callers.get(name, ())) - seen)
+        seen |= new
+    return frozenset(seen)
+
+
 @functools.lru_cache(maxsize=1024)
 def op_def(name: str) -> Any:
     """Return TensorFlow's definition of an op, or None, for example for a function."""
@@ -124,11 +189,19 @@ def input_value(nodes: dict[str, NodeDef], node: NodeDef, index: int) -> Any:
     return const_value(nodes.get(source_of(inputs[index])))
 
 
-def add_const(nodes: MutableSequence[NodeDef], name: str, value: int) -> NodeDef:
-    """Add an int64 scalar to a graph or function, and return its node."""
+def const(name: str, value: Any, dtype: tf.DType = tf.int64) -> NodeDef:
+    """Return the node of a constant."""
     node = tf.compat.v1.NodeDef(name=name, op="Const")
-    node.attr["dtype"].type = tf.int64.as_datatype_enum
-    node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(np.int64(value)))
+    node.attr["dtype"].type = dtype.as_datatype_enum
+    node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(value, dtype))
+    return node
+
+
+def add_const(
+    nodes: MutableSequence[NodeDef], name: str, value: Any, dtype: tf.DType = tf.int64
+) -> NodeDef:
+    """Add a constant to a graph or function, and return its node."""
+    node = const(name, value, dtype)
     nodes.append(node)
     return node
 

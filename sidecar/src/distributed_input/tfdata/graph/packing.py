@@ -17,7 +17,6 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
@@ -46,12 +45,7 @@ def pack(graph_defs: Sequence[GraphDef], shard_policy: str = "") -> types_pb2.Gr
     numbers: dict[str, int] = {}
     for graph_def in graph_defs:
         bare = node_defs.copy_of(graph_def)
-        for node in _constants(bare):
-            tensor = node.attr["value"].tensor
-            if tensor.ByteSize() < _LARGE:
-                continue
-            data = node_defs.to_bytes(tensor)
-            name = hashlib.sha256(data).hexdigest()
+        for node, name, data in _large_constants(bare):
             if name not in numbers:
                 numbers[name] = len(out.constants)
                 out.constants.append(zlib.compress(data, _ZLIB_LEVEL))
@@ -88,13 +82,8 @@ def store_arrays(
         folder.
       folder: see `restore`.
     """
-    for node in _constants(graph_def):
-        tensor = node.attr["value"].tensor
-        if tensor.ByteSize() < _LARGE or not _is_number(node):
-            continue
-        data = node_defs.to_bytes(tensor)
-        name = hashlib.sha256(data).hexdigest()
-        if not is_shared(name):
+    for node, name, data in _large_constants(graph_def):
+        if not _is_number(node) or not is_shared(name):
             continue
         path = (folder or _own_folder()) / name
         try:
@@ -234,6 +223,14 @@ def _own_folder() -> Path:
         return Path(_temporary_folder().name)
 
 
+def _large_constants(graph_def: GraphDef) -> Iterator[tuple[NodeDef, str, bytes]]:
+    """Yield the nodes of large constants, the hashes of their values, and the values."""
+    for node in _constants(graph_def):
+        tensor = node.attr["value"].tensor
+        if tensor.ByteSize() >= _LARGE:
+            data = node_defs.to_bytes(tensor)
+            yield node, hashlib.sha256(data).hexdigest(), data
+
+
 def _constants(graph_def: GraphDef) -> Iterator[NodeDef]:
-    scopes: list[Any] = [graph_def.node, *(f.node_def for f in graph_def.library.function)]
-    return (node for nodes in scopes for node in nodes if node.op == "Const")
+    return (node for node in node_defs.all_nodes(graph_def) if node.op == "Const")

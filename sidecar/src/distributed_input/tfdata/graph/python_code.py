@@ -9,6 +9,7 @@ from typing import Any
 
 from tensorflow.python.ops import script_ops
 
+from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
 from distributed_input.tfdata.user_code import is_library
 
@@ -27,8 +28,8 @@ def describe(graph_def: GraphDef) -> list[str]:
     Args:
         graph_def: a graph of this process, whose functions exist.
     """
-    scopes = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
-    tokens = [node.attr["token"].s for nodes in scopes for node in nodes if node.op in PYTHON_OPS]
+    nodes = node_defs.all_nodes(graph_def)
+    tokens = [node.attr["token"].s for node in nodes if node.op in PYTHON_OPS]
     known = getattr(getattr(script_ops, "_py_funcs", None), "_funcs", {})
     return [text for token in tokens for text in _texts_of(known.get(token.decode()))]
 

@@ -7,6 +7,7 @@ inputs of these names. Stateless random ops are functions of their inputs, so th
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -51,6 +52,20 @@ def input_seeds(nodes: dict[str, NodeDef], node: NodeDef) -> tuple[Any, Any]:
     assert found is not None
     first, second = (_seed_value(nodes, node, index) for index in found)
     return first, second
+
+
+def objects_of(nodes: dict[str, NodeDef], node: NodeDef) -> Iterator[str]:
+    """Yield names of the seed generators and of the dataset object of a node of the graph.
+
+    Two nodes with a common name are one object, which draws the same numbers for both.
+    """
+    for name in node.input:
+        below = nodes.get(node_defs.source_of(name))
+        if below is not None and below.op == "Const":
+            for handle in below.attr["value"].tensor.resource_handle_val:
+                yield f"handle:{handle.name}"
+    if "metadata" in node.attr and node.attr["metadata"].s:
+        yield f"dataset:{node.attr['metadata'].s!r}"
 
 
 def is_unseeded(nodes: dict[str, NodeDef], node: NodeDef) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -61,6 +62,28 @@ def instantiate(graph_def: GraphDef, element_spec: Any) -> tf.data.Dataset:
     if private:
         weakref.finalize(dataset, _destroy_variables, private).atexit = False
     return dataset
+
+
+def derive(
+    dataset: tf.data.Dataset, op: Callable[..., tf.Tensor], spec: Any = None, **arguments: Any
+) -> tf.data.Dataset:
+    """Return the dataset that a raw op makes of another one.
+
+    The other one lives as long: it has the resources of its graph, such as Python functions.
+
+    Args:
+      dataset: the input of the op.
+      op: one of `tf.raw_ops`.
+      spec: the nested TypeSpecs of the elements; None: those of the input.
+      **arguments: the other arguments of the op.
+    """
+    structure = dataset._flat_structure  # noqa: SLF001 - TensorFlow's own datasets use it
+    variant = op(
+        input_dataset=tf.data.experimental.to_variant(dataset), **{**structure, **arguments}
+    )
+    out = tf.data.experimental.from_variant(variant, spec or dataset.element_spec)
+    out._of = dataset  # noqa: SLF001 - an attribute that we add
+    return out
 
 
 def _with_private_variables(graph_def: GraphDef) -> tuple[GraphDef, list[tuple[str, int, Any]]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.random_ops import input_seeds, seed_inputs
+from distributed_input.tfdata.graph.random_ops import input_seeds, objects_of, seed_inputs
 
 
 def aligned(graph_def: GraphDef, own: frozenset[str]) -> set[str]:
@@ -27,7 +26,8 @@ def aligned(graph_def: GraphDef, own: frozenset[str]) -> set[str]:
             it for it in shared if it.op == node.op and _seeds(nodes, it) == _seeds(nodes, node)
         ]
         is_second = any(it.name in before[node.name] for it in equal)
-        is_same = any(_places(nodes, it) & _places(nodes, node) for it in shared)
+        objects = set(objects_of(nodes, node))
+        is_same = any(not objects.isdisjoint(objects_of(nodes, it)) for it in shared)
         if is_same or (equal and not is_second):
             found.add(node.name)
     return found
@@ -36,17 +36,3 @@ def aligned(graph_def: GraphDef, own: frozenset[str]) -> set[str]:
 def _seeds(nodes: dict[str, NodeDef], node: NodeDef) -> tuple[Any, Any] | str:
     seeds = input_seeds(nodes, node)
     return node.name if seeds == (0, 0) or None in seeds else seeds
-
-
-def _places(nodes: dict[str, NodeDef], node: NodeDef) -> set[object]:
-    """Return the names of the dataset object and of the seed generators of an op."""
-    return set(_names(nodes, node))
-
-
-def _names(nodes: dict[str, NodeDef], node: NodeDef) -> Iterator[object]:
-    if "metadata" in node.attr and node.attr["metadata"].s:
-        yield node.attr["metadata"].s
-    for name in node.input:
-        below = nodes.get(node_defs.source_of(name))
-        if below is not None and below.op == "Const":
-            yield from (it.name for it in below.attr["value"].tensor.resource_handle_val)

@@ -4,18 +4,55 @@ A random op of TensorFlow keeps a state: its values depend on how many calls cam
 that run for several elements at once would get other values in each run. So every random op in a
 function becomes a stateless op of a key. The key is a number of the element, which is assigned in
 the order of the elements.
+
+A key is two int64 numbers. An op combines it with its own seeds. A loop changes it in every
+iteration. A dataset inside a function makes the keys of its own elements from it.
 """
 
 from __future__ import annotations
 
-from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef
-from distributed_input.tfdata.random import key_datasets
-from distributed_input.tfdata.random.function_bodies import number_pair
-from distributed_input.tfdata.random.keyed_functions import RANDOM, KeyedFunctions
+from collections.abc import Sequence
+from typing import Any
 
+import tensorflow as tf
+
+from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
+from distributed_input.tfdata.random import generators, key_datasets, stateless_ops
+from distributed_input.tfdata.random.function_bodies import (
+    FunctionBody,
+    append_input,
+    mix_read,
+    mix_state,
+    number_pair,
+    replace_draw,
+)
+
+# The attribute with the types of a function's arguments, by the op that calls it.
+_CALLS = {
+    "PartitionedCall": "Tin",
+    "StatefulPartitionedCall": "Tin",
+    "If": "Tin",
+    "StatelessIf": "Tin",
+    "Case": "Tin",
+    "StatelessCase": "Tin",
+    "While": "T",
+    "StatelessWhile": "T",
+}
+_LOOPS = ("While", "StatelessWhile")
+_ADVANCES = frozenset(["AssignVariableOp", "AssignAddVariableOp", "RngSkip"])
+_READS = frozenset(["ReadVariableOp", generators.DRAW])
+_RANDOM = stateless_ops.REPLACED | _ADVANCES | {generators.DRAW}
+"""The ops without which a graph has nothing to replace."""
+_OLD_LOOPS = frozenset(["Enter", "RefEnter", "NextIteration"])  # a node runs several times
+_MAX_FUNCTIONS = 20_000
+_INT64 = tf.int64.as_datatype_enum
 # The same for all epochs and datasets: the seeds of the ops differ.
-_SEEDS = number_pair("elements")
+_KEY_SEEDS = number_pair("elements")
+# An iteration of a loop adds a number to the key. A loop multiplies the key first, so that the
+# iterations of a loop in a loop differ from those of the outer loop.
+_STEP = number_pair("iteration")
+_LOOP = tuple(number | 1 for number in number_pair("loop"))
 
 
 def key_elements(graph_def: GraphDef) -> None:
@@ -25,16 +62,14 @@ def key_elements(graph_def: GraphDef) -> None:
       graph_def: a canonical graph with the seeds of an epoch. Random ops that are not supported
         stay as they are; see `order_dependence.find`.
     """
-    ops = (node.op for function in graph_def.library.function for node in function.node_def)
-    if RANDOM.isdisjoint(ops):
+    if _RANDOM.isdisjoint(node.op for node in node_defs.all_nodes(graph_def)):
         return
-    functions = KeyedFunctions(graph_def)
+    functions = _KeyedFunctions(graph_def)
     for node in list(graph_def.node):
-        called = [ref.name for ref in node_defs.function_refs(node)]
-        if key_datasets.takes_keys(node) and any(map(functions.is_random, called)):
+        if key_datasets.takes_keys(node) and functions.calls_random(node):
             seeds = [
                 node_defs.add_const(graph_def.node, f"{node.name}/element_keys/seed{i}", seed).name
-                for i, seed in enumerate(_SEEDS)
+                for i, seed in enumerate(_KEY_SEEDS)
             ]
             functions.key_elements(graph_def.node, node, seeds, inside=False)
     if functions.added:
@@ -43,16 +78,155 @@ def key_elements(graph_def: GraphDef) -> None:
 
 
 def _remove_unused(graph_def: GraphDef) -> None:
-    library = {function.signature.name: function for function in graph_def.library.function}
-    used: dict[str, FunctionDef] = {}
-    queue = list(graph_def.node)
-    while queue:
-        node = queue.pop()
-        for name in (node.op, *(ref.name for ref in node_defs.function_refs(node))):
-            if name in library and name not in used:
-                used[name] = library[name]
-                queue += library[name].node_def
-    kept = [function for name, function in library.items() if name in used]
-    copies = [type(function).FromString(node_defs.to_bytes(function)) for function in kept]
+    used = node_defs.called_functions(node_defs.library(graph_def), graph_def.node).values()
+    copies = [type(function).FromString(node_defs.to_bytes(function)) for function in used]
     del graph_def.library.function[:]
     graph_def.library.function.extend(copies)
+
+
+class _KeyedFunctions:
+    """The functions of a graph, and their copies that take a key.
+
+    Args:
+      graph_def: a graph with the seeds of an epoch.
+
+    Attributes:
+      added: the new functions.
+    """
+
+    def __init__(self, graph_def: GraphDef) -> None:
+        self._library = node_defs.library(graph_def)
+        self._states = generators.state_arguments(graph_def)
+        self._random = node_defs.functions_with(self._library, self._needs_key)
+        self._drawing = node_defs.functions_with(
+            self._library, lambda function, _: bool(self._states[function.signature.name])
+        )
+        self._copies: dict[tuple[str, int, bool], str] = {}
+        self._ordinal = 0
+        self.added: dict[str, FunctionDef] = {}
+
+    def calls_random(self, node: NodeDef) -> bool:
+        """Return whether a node calls a function that contains something that needs a key."""
+        return not self._random.isdisjoint(node_defs.called(node))
+
+    def keyed(self, name: str, captures: int = 0, loop: bool = False) -> str:
+        """Return the name of the copy of a function that takes a key before its captures.
+
+        Each call of a function that draws from a generator gets a copy: the draws are independent.
+
+        Args:
+          name: the function.
+          captures: the number of its last arguments that follow the key.
+          loop: it is the body of a loop, and also returns the key of the next iteration.
+        """
+        function = self._library[name]
+        index = len(function.signature.input_arg) - captures
+        copy = name, index, loop
+        shared = name not in self._drawing or len(self.added) >= _MAX_FUNCTIONS
+        if shared and copy in self._copies:
+            return self._copies[copy]
+        body = FunctionBody(function, f"{name}_keyed_{len(self.added)}", index)
+        keyed = self._copies[copy] = str(body.function.signature.name)
+        self.added[keyed] = body.function
+        self._replace_all(body, self._states[name])
+        if loop:
+            body.add_result("next_key", body.mix("next_key", "AddV2", *_STEP))
+        return keyed
+
+    def key_elements(self, nodes: Any, node: NodeDef, seeds: Sequence[str], inside: bool) -> None:
+        """Let the function of a dataset op take a key for each element, in place.
+
+        Args:
+          nodes: the nodes of the graph or function that the op belongs to.
+          node: an op that `key_datasets.takes_keys`, whose function is random.
+          seeds: references to the seeds of the keys.
+          inside: whether the nodes belong to a function.
+        """
+        (ref,) = node_defs.function_refs(node)
+        captures = key_datasets.captures(node)
+        types = [argument.type for argument in self._library[ref.name].signature.input_arg]
+        types = types[: len(types) - captures]
+        key_datasets.add_keys(nodes, node, types, seeds, inside)
+        ref.name = self.keyed(ref.name, captures)
+        function = key_datasets.drop_keys(nodes, node, types, inside)
+        if function is not None:
+            self.added[function.signature.name] = function
+
+    def _needs_key(self, function: FunctionDef, node: NodeDef) -> bool:
+        if node.op == "ReadVariableOp":
+            state = node_defs.source_of(node.input[0])
+            return state in self._states[function.signature.name]
+        return node.op in stateless_ops.REPLACED or node.op == generators.DRAW
+
+    def _replace_all(self, body: FunctionBody, states: frozenset[str]) -> None:
+        nodes = list(body.function.node_def)
+        if any(node.op in _OLD_LOOPS for node in nodes):
+            return
+        for node in nodes:
+            first = node_defs.source_of(node.input[0]) if node.input else ""
+            seeds = stateless_ops.seeds(node)
+            if node.op in stateless_ops.REPLACED and (seeds is not None or first in states):
+                self._replace_random(body, node, seeds)
+            elif first in states and node.op in _ADVANCES:
+                _remove(node)
+            elif first in states and node.op in _READS:
+                self._replace_read(body, node)
+            elif self.calls_random(node):
+                self._key_functions(body, node)
+
+    def _key_functions(self, body: FunctionBody, node: NodeDef) -> None:
+        """Pass keys to the functions of a node, if it is known how the node calls them."""
+        if node.op in self._library:
+            node.op = self.keyed(node.op)
+            append_input(node, body.key)
+        elif node.op in _CALLS:
+            self._pass_key(body, node)
+        elif key_datasets.takes_keys(node):
+            pair = body.add("Unpack", f"{node.name}/seeds", [body.key], {"T": _INT64})
+            pair.attr["num"].i, pair.attr["axis"].i = 2, 0
+            seeds = [f"{pair.name}:output:{i}" for i in range(2)]
+            self.key_elements(body.function.node_def, node, seeds, inside=True)
+
+    def _replace_random(
+        self, body: FunctionBody, node: NodeDef, seeds: tuple[int, int] | None
+    ) -> None:
+        """Replace a random op that has seeds, or else a generator."""
+        key = body.mix(f"{node.name}/key", "BitwiseXor", *(seeds or self._next_place()))
+        if seeds is None:
+            key = mix_state(body, node, key)
+        function = stateless_ops.replace(node, key)
+        if function is not None:
+            self.added[function.signature.name] = function
+
+    def _replace_read(self, body: FunctionBody, node: NodeDef) -> None:
+        """Combine the state of a generator, which is now constant, with the key."""
+        key = body.mix(f"{node.name}/key", "BitwiseXor", *self._next_place())
+        if node.op == generators.DRAW:
+            replace_draw(body, node, key)
+        else:
+            mix_read(body, node, key)
+
+    def _next_place(self) -> tuple[int, int]:
+        """Return numbers that no other draw from a generator uses."""
+        self._ordinal += 1
+        return number_pair("draw", self._ordinal)
+
+    def _pass_key(self, body: FunctionBody, node: NodeDef) -> None:
+        """Pass the key to the functions that an op calls."""
+        loop = node.op in _LOOPS
+        for attribute in sorted(node.attr):
+            value = node.attr[attribute]
+            refs = [value.func] if value.WhichOneof("value") == "func" else value.list.func
+            for ref in refs:
+                ref.name = self.keyed(ref.name, loop=loop and attribute == "body")
+        node.attr[_CALLS[node.op]].list.type.append(_INT64)
+        if loop and node.attr["output_shapes"].list.shape:
+            node.attr["output_shapes"].list.shape.add().dim.add(size=2)
+        key = body.mix(f"{node.name}/loop_key", "Mul", *_LOOP) if loop else body.key
+        append_input(node, key)
+
+
+def _remove(node: NodeDef) -> None:
+    """Turn a node without outputs into one that does nothing."""
+    node.op, node.input[:] = "NoOp", node_defs.control_inputs(node)
+    node.attr.clear()

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import FunctionDef, NodeDef
-from distributed_input.tfdata.random.stateless_ops import pair_const
 
 _31_BITS = (1 << 31) - 1
 _INT64 = tf.int64.as_datatype_enum
@@ -52,15 +51,14 @@ class FunctionBody:
             node.attr[attribute].type = value
         return node
 
-    def add_pair(self, name: str, first: int, second: int) -> str:
-        """Add a constant of two int64 numbers, and return a reference to it."""
-        const = pair_const(self._unique(name), first, second)
-        self.function.node_def.append(const)
+    def add_const(self, name: str, value: Any, dtype: tf.DType = tf.int64) -> str:
+        """Add a constant, and return a reference to it."""
+        const = node_defs.add_const(self.function.node_def, self._unique(name), value, dtype)
         return f"{const.name}:output:0"
 
     def mix(self, name: str, op: str, first: int, second: int) -> str:
         """Combine the key with two numbers by a binary op, and return a reference to the result."""
-        const = self.add_pair(f"{name}/mixed_with", first, second)
+        const = self.add_const(f"{name}/mixed_with", [first, second])
         return f"{self.add(op, name, [self.key, const], {'T': _INT64}).name}:z:0"
 
     def add_result(self, name: str, reference: str) -> None:
@@ -96,7 +94,7 @@ def mix_read(body: FunctionBody, read: NodeDef, key: str) -> None:
     The result has at most 31 bits: Keras supports no more.
     """
     old = f"{read.name}:value:0"
-    mask = body.add_pair(f"{read.name}/mask", _31_BITS, _31_BITS)
+    mask = body.add_const(f"{read.name}/mask", [_31_BITS, _31_BITS])
     short = body.add("BitwiseAnd", f"{read.name}/short", [key, mask], {"T": _INT64})
     dtype = read.attr["dtype"].type
     cast = body.add("Cast", f"{read.name}/cast", [f"{short.name}:z:0"], {"SrcT": _INT64})
@@ -109,7 +107,7 @@ def replace_draw(body: FunctionBody, draw: NodeDef, key: str) -> None:
     """Replace an RngReadAndSkip by its state, three numbers, combined with a key."""
     state = _read_state(body, draw)
     three = _gather(body, f"{draw.name}/three", key, [0, 1, 0])
-    controls = [name for name in draw.input if name.startswith("^")]
+    controls = node_defs.control_inputs(draw)
     draw.op = "BitwiseXor"
     draw.input[:] = [state, three, *controls]
     draw.attr.clear()
@@ -133,20 +131,15 @@ def _read_state(body: FunctionBody, draw: NodeDef) -> str:
 
 def _gather(body: FunctionBody, name: str, source: str, indexes: list[int]) -> str:
     int32 = tf.int32.as_datatype_enum
-    inputs = [source]
-    for part, value in (("indexes", indexes), ("axis", 0)):
-        const = body.add("Const", f"{name}/{part}", [], {"dtype": int32})
-        const.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int32))
-        inputs.append(f"{const.name}:output:0")
+    constants = (("indexes", indexes), ("axis", 0))
+    inputs = [source, *(body.add_const(f"{name}/{it}", value, tf.int32) for it, value in constants)]
     types = {"Tparams": _INT64, "Tindices": int32, "Taxis": int32}
     return f"{body.add('GatherV2', name, inputs, types).name}:output:0"
 
 
 def append_input(node: NodeDef, reference: str) -> None:
     """Add a data input after the other data inputs of a node."""
-    inputs = node_defs.data_inputs(node)
-    controls = [name for name in node.input if name.startswith("^")]
-    node.input[:] = [*inputs, reference, *controls]
+    node.input[:] = [*node_defs.data_inputs(node), reference, *node_defs.control_inputs(node)]
 
 
 def number_pair(*values: object) -> tuple[int, int]:

@@ -13,7 +13,6 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.captures import Captures
 from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
 
 _DRAWS = frozenset(
@@ -26,6 +25,17 @@ DRAW = "RngReadAndSkip"
 # The index of the key in the state [counter, counter, key], and in [seed, counter] of Keras or
 # [counter, key].
 _KEYS = {(3,): 2, (2,): 0}
+# The number of inputs before the function's arguments.
+_CALLS = {
+    "PartitionedCall": 0,
+    "StatefulPartitionedCall": 0,
+    "While": 0,
+    "StatelessWhile": 0,
+    "If": 1,
+    "StatelessIf": 1,
+    "Case": 1,
+    "StatelessCase": 1,
+}
 _RESOURCE = tf.resource.as_datatype_enum
 _BITS = 31  # the most that Keras supports
 
@@ -37,7 +47,7 @@ def rekey(graph_def: GraphDef, key_of: Callable[[list[int], frozenset[str]], int
       graph_def: the graph.
       key_of: returns the new key, by a generator's state and the functions that use it.
     """
-    used = _users(graph_def, Captures(graph_def))
+    used = _users(graph_def, _Captures(graph_def))
     nodes = node_defs.by_name(graph_def.node)
     for node in graph_def.node:
         variable = node_defs.source_of(node.input[0]) if node.op == "AssignVariableOp" else ""
@@ -59,7 +69,7 @@ def state_arguments(graph_def: GraphDef) -> dict[str, frozenset[str]]:
 
     Such a state changes only by its own value: no element and no other variable changes it.
     """
-    captures = Captures(graph_def)
+    captures = _Captures(graph_def)
     variables = node_defs.by_name(graph_def.node)
     states = {it for it in _users(graph_def, captures) if _has_key(variables[it])}
     found: dict[str, dict[str, set[str]]] = {}
@@ -82,7 +92,7 @@ def _has_key(variable: NodeDef) -> bool:
     return shape in _KEYS and tf.dtypes.as_dtype(variable.attr["dtype"].type).is_integer
 
 
-def _users(graph_def: GraphDef, captures: Captures) -> dict[str, frozenset[str]]:
+def _users(graph_def: GraphDef, captures: _Captures) -> dict[str, frozenset[str]]:
     """Return the functions that draw from a generator, by the variable with its state."""
     used: dict[str, frozenset[str]] = {}
     for function in graph_def.library.function:
@@ -119,3 +129,58 @@ def _states(function: FunctionDef) -> Iterator[str]:
             for below in node_defs.ancestors(nodes, node):
                 if below.op == "ReadVariableOp" and node_defs.source_of(below.input[0]) in assigned:
                     yield node_defs.source_of(below.input[0])
+
+
+class _Captures:
+    """Maps the arguments of a graph's functions to the graph's variables."""
+
+    def __init__(self, graph_def: GraphDef) -> None:
+        self._library = node_defs.library(graph_def)
+        self._main = node_defs.by_name(graph_def.node)
+        self._callers: dict[str, list[tuple[str, NodeDef]]] = {}
+        for scope, nodes in node_defs.scopes(graph_def).items():
+            for node in nodes:
+                for ref in node_defs.function_refs(node):
+                    self._callers.setdefault(ref.name, []).append((scope, node))
+
+    def variables(self, function: FunctionDef, argument: str) -> set[str]:
+        """Return the names of the VarHandleOps that an argument may be; empty if unknown."""
+        return set(self._variables(function.signature.name, argument, frozenset()))
+
+    def _variables(self, name: str, argument: str, seen: frozenset[str]) -> Iterator[str]:
+        arguments = [it.name for it in self._library[name].signature.input_arg]
+        if name in seen or argument not in arguments:
+            return
+        for scope, node in self._callers.get(name, []):
+            at = _input_of(node, arguments.index(argument), len(arguments))
+            inputs = node_defs.data_inputs(node)
+            if at is None or at >= len(inputs):
+                continue
+            nodes = node_defs.by_name(self._library[scope].node_def) if scope else self._main
+            source = node_defs.source_of(inputs[at])
+            while source in nodes and nodes[source].op == "Identity":
+                source = node_defs.source_of(nodes[source].input[0])
+            if source in nodes:
+                if not scope and nodes[source].op == "VarHandleOp":
+                    yield source
+            elif scope:
+                yield from self._variables(scope, source, seen | {name})
+
+
+def _input_of(node: NodeDef, argument: int, arguments: int) -> int | None:
+    """Return the input index of a function's argument in a node that calls the function."""
+    if node.op in _CALLS:
+        return _CALLS[node.op] + argument
+    definition = node_defs.op_def(node.op)
+    at = 0
+    for it in definition.input_arg if definition is not None else ():
+        size = 1
+        if it.type_list_attr:
+            size = len(node.attr[it.type_list_attr].list.type)
+        elif it.number_attr:
+            size = node.attr[it.number_attr].i
+        if it.name == "other_arguments":  # the captures are the last arguments
+            captured = argument - (arguments - size)
+            return at + captured if captured >= 0 else None
+        at += size
+    return None

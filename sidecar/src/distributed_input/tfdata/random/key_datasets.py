@@ -14,16 +14,13 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.dataset_ops import FILTERS, FLATTENS, MAPS, kind
 from distributed_input.tfdata.graph.node_defs import FunctionDef, NodeDef
 
-# Datasets that call one function for each element of their first input.
-_PER_ELEMENT = frozenset(
-    "MapDataset ParallelMapDataset ParallelMapDatasetV2 MapAndBatchDataset FlatMapDataset"
-    " InterleaveDataset ParallelInterleaveDatasetV2 ParallelInterleaveDatasetV3"
-    " ParallelInterleaveDatasetV4 LegacyParallelInterleaveDatasetV2".split()
-)
-# Datasets that return the elements of their first input for which a function is true.
-_SELECTING = frozenset(["FilterDataset", "ParallelFilterDataset", "TakeWhileDataset"])
+_PER_ELEMENT = MAPS | FLATTENS | {"MapAndBatch"}
+"""Datasets that call one function for each element of their first input."""
+_SELECTING = FILTERS | {"TakeWhile"}
+"""Datasets that return the elements of their first input for which a function is true."""
 _INT64 = tf.int64.as_datatype_enum
 _ZIP = "/element_keys/zip"
 DROPS_KEY = "distributed_input_drop_key_"
@@ -37,7 +34,7 @@ def has_keys(node: NodeDef) -> bool:
 
 def takes_keys(node: NodeDef) -> bool:
     """Return whether a dataset op calls one function for each element of its first input."""
-    return node.op in _PER_ELEMENT or node.op in _SELECTING
+    return kind(node.op) in _PER_ELEMENT | _SELECTING
 
 
 def captures(node: NodeDef) -> int:
@@ -64,10 +61,7 @@ def add_keys(
         return nodes.add(op=op, name=f"{name}/{part}", input=inputs)
 
     def add_const(part: str, value: Any, dtype: Any) -> str:
-        const = add("Const", part, ())
-        const.attr["dtype"].type = dtype.as_datatype_enum
-        const.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, dtype))
-        return str(const.name) + output
+        return str(node_defs.add_const(nodes, f"{name}/{part}", value, dtype).name) + output
 
     generator = add("DummySeedGenerator", "generator", ())
     numbers = add("RandomDatasetV2", "numbers", (*seeds, generator.name + handle))
@@ -99,7 +93,7 @@ def drop_keys(
     Returns:
       The function of the map, which belongs into the library; None if the op returns no keys.
     """
-    if node.op not in _SELECTING:
+    if kind(node.op) not in _SELECTING:
         return None
     selecting = nodes.add()
     selecting.CopyFrom(node)

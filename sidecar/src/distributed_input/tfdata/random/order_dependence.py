@@ -6,19 +6,14 @@ at once, a replay would produce other rows, and the dataset has to run serially.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.dataset_ops import PARALLEL, kind
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 from distributed_input.tfdata.graph.random_ops import has_seed_attrs
 
-_PARALLEL = re.compile(
-    r"^(Experimental)?(ParallelMap|MapAndBatch|NumaMapAndBatch|(Legacy)?ParallelInterleave"
-    r"|ParallelFilter)Dataset(V\d)?$"
-)
 # Python functions count as functions of their arguments: a replay is compared by its digests.
 _PYTHON = "EagerPyFunc PyFunc"
 _CALLS = "If While Case StatefulPartitionedCall"
@@ -67,7 +62,7 @@ def find(graph_def: GraphDef) -> list[OrderDependentOp]:
     at once. An op that changes a variable is always one: prefetching makes other ops run before or
     after it.
     """
-    library = {function.signature.name: function for function in graph_def.library.function}
+    library = node_defs.library(graph_def)
     seen: set[tuple[str, bool]] = set()
     found: dict[OrderDependentOp, None] = {}
 
@@ -75,8 +70,8 @@ def find(graph_def: GraphDef) -> list[OrderDependentOp]:
         stateful = function and node.op not in library and depends_on_order(node.op)
         if stateful and (parallel or not has_seed_attrs(node.op)):
             found[OrderDependentOp(node.op, readable_name(function))] = None
-        parallel = parallel or bool(_PARALLEL.match(node.op))
-        for name in _called(node):
+        parallel = parallel or kind(node.op) in PARALLEL
+        for name in node_defs.called(node):
             if name in library and (name, parallel) not in seen:
                 seen.add((name, parallel))
                 for below in library[name].node_def:
@@ -85,9 +80,3 @@ def find(graph_def: GraphDef) -> list[OrderDependentOp]:
     for node in graph_def.node:
         visit(node, "", parallel=False)
     return list(found)
-
-
-def _called(node: NodeDef) -> Iterator[str]:
-    yield node.op
-    for ref in node_defs.function_refs(node):
-        yield ref.name

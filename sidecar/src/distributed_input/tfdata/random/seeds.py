@@ -15,12 +15,13 @@ from typing import Any
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import caches, node_defs
-from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.graph.random_ops import (
     attr_seeds,
     has_seed_attrs,
     input_seeds,
     is_unseeded,
+    objects_of,
     seed_inputs,
 )
 from distributed_input.tfdata.random import selections
@@ -63,7 +64,7 @@ def reseed(
         seeder.scope(function.node_def, ":output:0", own.nodes.get(name, _NONE), fixed)
 
     def key(state: list[int], users: frozenset[str]) -> int:
-        return seeder.key(state, not users <= own.functions, not users & cached)
+        return seeder.seeds(state, "", users <= own.functions, bool(users & cached))[0]
 
     rekey(out, key)
     return out
@@ -87,68 +88,47 @@ class _Seeder:
         """
         named = node_defs.by_name(nodes)
         for node in list(nodes):
+            is_own, is_fixed = node.name in own, node.name in fixed
             if has_seed_attrs(node.op):
                 place = self._place() if is_unseeded(named, node) else ""
-                with_epoch, is_shared = node.name not in fixed, node.name not in own
-                first, second = self._hash(with_epoch, attr_seeds(node), place, is_shared)
-                node.attr["seed"].i, node.attr["seed2"].i = first, second
-            elif seed_inputs(node.op) is not None:
-                in_all = node.name not in own, node.name in fixed
-                self._seed_inputs(named, nodes, node, output, *in_all)
+                new = self.seeds(attr_seeds(node), place, is_own, is_fixed)
+                node.attr["seed"].i, node.attr["seed2"].i = new
+            elif (where := seed_inputs(node.op)) is not None:
+                old = input_seeds(named, node)
+                objects = () if output else objects_of(named, node)
+                place = self._place(objects) if old == (0, 0) else ""
+                reshuffles = node.attr.get("reshuffle_each_iteration")
+                is_fixed = is_fixed or (reshuffles is not None and not reshuffles.b)
+                new = self.seeds(old, place, is_own, is_fixed)
+                for number, index in enumerate(where):
+                    name = f"{node.name}/seed{number}"
+                    name = node_defs.add_const(nodes, name, new[number]).name + output
+                    if old[number] is None:  # computed at run time
+                        name = _add_xor(nodes, node.input[index], name) + (output and ":z:0")
+                    node.input[index] = name
 
-    def _seed_inputs(
-        self,
-        named: dict[str, NodeDef],
-        nodes: Any,
-        node: NodeDef,
-        output: str,
-        is_shared: bool,
-        fixed: bool,
-    ) -> None:
-        old = input_seeds(named, node)
-        own = ""
-        if old == (0, 0):
-            own = self._place(named, node) if not output else self._place()
-        with_epoch = not fixed and (
-            "reshuffle_each_iteration" not in node.attr or node.attr["reshuffle_each_iteration"].b
-        )
-        new = self._hash(with_epoch, old, own, is_shared)
-        where = seed_inputs(node.op)
-        assert where is not None
-        for number, (index, value) in enumerate(zip(where, new, strict=True)):
-            const = node_defs.add_const(nodes, f"{node.name}/seed{number}", value)
-            name = const.name + output
-            if old[number] is None:  # computed at run time
-                name = _add_xor(nodes, node.input[index], name) + (output and ":z:0")
-            node.input[index] = name
-
-    def _place(self, named: dict[str, NodeDef] | None = None, node: NodeDef | None = None) -> str:
+    def _place(self, objects: Iterable[str] = ()) -> str:
         """Return a name that stands for the seeds of an unseeded op.
 
         It is the name of its seed generator or of its dataset object, because two nodes may be one
         object. Otherwise it is the op's number.
         """
         self._ordinal += 1
-        if named is not None and node is not None:
-            for name in node.input:
-                handle = named.get(node_defs.source_of(name))
-                if handle is not None and handle.op == "Const":
-                    for value in handle.attr["value"].tensor.resource_handle_val:
-                        return f"handle:{value.name}"
-            if "metadata" in node.attr and node.attr["metadata"].s:
-                return f"dataset:{node.attr['metadata'].s!r}"
-        return f"op:{self._ordinal}"
+        return next(iter(objects), f"op:{self._ordinal}")
 
-    def key(self, state: list[int], is_shared: bool, with_epoch: bool) -> int:
-        """Return a key for a generator that keeps its state in a variable."""
-        return self._hash(with_epoch, state, "", is_shared)[0]
-
-    def _hash(
-        self, with_epoch: bool, old: Iterable[Any], place: str, is_shared: bool
+    def seeds(
+        self, old: Iterable[Any], place: str, is_own: bool, is_fixed: bool
     ) -> tuple[int, int]:
-        """Return two positive seeds of 62 bits."""
-        epoch = self._epoch if with_epoch else None
-        split = None if is_shared else self._split
+        """Return two positive seeds of 62 bits.
+
+        Args:
+          old: the seeds of the op, or the state of a generator.
+          place: see `_place`; "" if the op has seeds.
+          is_own: they depend on the split.
+          is_fixed: they are the same in all epochs.
+        """
+        epoch = None if is_fixed else self._epoch
+        split = self._split if is_own else None
         first, second = number_pair(self._seed, epoch, tuple(old), place, split)
         return first | 1, second
 

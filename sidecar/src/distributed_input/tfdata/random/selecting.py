@@ -73,9 +73,7 @@ def selecting_ops(
 
 
 def _shards(graph_def: GraphDef) -> Iterator[tuple[str, dict[str, NodeDef], NodeDef]]:
-    scopes = [("", graph_def.node)]
-    scopes += [(one.signature.name, one.node_def) for one in graph_def.library.function]
-    for scope, scope_nodes in scopes:
+    for scope, scope_nodes in node_defs.scopes(graph_def).items():
         nodes = node_defs.by_name(scope_nodes)
         for node in scope_nodes:
             if node.op == "ShardDataset":

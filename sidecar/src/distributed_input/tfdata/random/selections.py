@@ -20,29 +20,17 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.dataset_ops import BATCHES, FLATTENS, MAPS, REORDERS, kind
 from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
 from distributed_input.tfdata.graph.random_ops import has_seed_attrs, input_seeds, seed_inputs
 from distributed_input.tfdata.random.alignment import aligned
 from distributed_input.tfdata.random.selecting import selecting_ops
 
-_MAPS = frozenset(
-    "MapDataset ParallelMapDataset ParallelMapDatasetV2 MapAndBatchDataset"
-    " NumaMapAndBatchDataset".split()
-)
-_KEEPS = _MAPS | frozenset(
-    "BatchDataset BatchDatasetV2 ParallelBatchDataset PaddedBatchDataset PaddedBatchDatasetV2"
-    " UnbatchDataset RebatchDataset RebatchDatasetV2 PrefetchDataset OptionsDataset ModelDataset"
-    " CacheDataset CacheDatasetV2 RepeatDataset ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3"
-    " ShuffleAndRepeatDataset ShuffleAndRepeatDatasetV2 AssertCardinalityDataset"
-    " ConcatenateDataset ParseExampleDataset ParseExampleDatasetV2 Identity _Retval".split()
-)
+_MAPS = MAPS | {"MapAndBatch"}
+_KEEPS = _MAPS | set(BATCHES) | REORDERS
+_KEEPS |= {"Unbatch", "AssertCardinality", "Concatenate", "ParseExample"}
 """Ops that return all elements of their inputs."""
 _ZIP, _CHOICE = "ZipDataset", "DirectedInterleaveDataset"
-_FLATTENS = frozenset(
-    "FlatMapDataset InterleaveDataset ParallelInterleaveDataset ParallelInterleaveDatasetV2"
-    " ParallelInterleaveDatasetV3 ParallelInterleaveDatasetV4"
-    " LegacyParallelInterleaveDatasetV2".split()
-)
 _VARIANT = tf.variant.as_datatype_enum
 
 
@@ -76,13 +64,15 @@ def find(graph_def: GraphDef, num_splits: int, split: int, certain: Sequence[boo
 
 def has_random_order(graph_def: GraphDef) -> bool:
     """Return whether random ops may define which rows a split has, or their order."""
-    library = {function.signature.name: function for function in graph_def.library.function}
-    scopes = (graph_def.node, *(function.node_def for function in library.values()))
+    random = node_defs.functions_with(node_defs.library(graph_def), lambda _, node: _draws(node.op))
     return any(
         seed_inputs(node.op) is not None
-        or (node.op not in _KEEPS and node_defs.is_dataset(node) and _is_random(library, node))
-        for scope in scopes
-        for node in scope
+        or (
+            not _keeps(node)
+            and node_defs.is_dataset(node)
+            and (_draws(node.op) or not random.isdisjoint(node_defs.called(node)))
+        )
+        for node in node_defs.all_nodes(graph_def)
     )
 
 
@@ -151,7 +141,7 @@ class _SeededScope:
     def keeps(self, node: NodeDef) -> bool:
         """Return whether nothing behind a node may drop its elements."""
         users = self.users.get(node.name, [])
-        return self.is_kept and all(user.op in _KEEPS and self.keeps(user) for user in users)
+        return self.is_kept and all(_keeps(user) and self.keeps(user) for user in users)
 
     def datasets(self, node: NodeDef) -> list[str]:
         """Return the inputs of a node that are datasets."""
@@ -177,9 +167,10 @@ class _Search:
     """Collects the ops that belong to one split, in the graph and in its functions."""
 
     def __init__(self, graph_def: GraphDef, selecting: set[tuple[str, str]]) -> None:
-        self._library: dict[str, FunctionDef] = {
-            function.signature.name: function for function in graph_def.library.function
-        }
+        self._library = node_defs.library(graph_def)
+        self._reordering = node_defs.functions_with(
+            self._library, lambda _, node: node.op == "RandomShuffle" or "Dataset" in node.op
+        )
         self._selecting = selecting
         self._active: set[str] = set()
         self.own: dict[str, set[str]] = {}
@@ -207,8 +198,9 @@ class _Search:
         for node in scope_nodes:
             for function in self._called(node):
                 makes_rows = node_defs.is_dataset(node) and _returns_dataset(function)
-                if node.op in _MAPS or not makes_rows:
-                    is_map = node.op in _MAPS and scope.keeps(node) and not self._reorders(function)
+                if kind(node.op) in _MAPS or not makes_rows:
+                    keeps_order = function.signature.name not in self._reordering
+                    is_map = kind(node.op) in _MAPS and scope.keeps(node) and keeps_order
                     self._value_function(function, is_own=node.name in own or is_map)
         self._active.discard(name)
         return is_selected
@@ -232,9 +224,9 @@ class _Search:
         inner = [
             self._inner(scope, node, function, bool(below) and all(below))
             for function in self._called(node)
-            if _returns_dataset(function) and node.op not in _MAPS
+            if _returns_dataset(function) and kind(node.op) not in _MAPS
         ]
-        if node.op in _FLATTENS or (inner and not inputs) or "PartitionedCall" in node.op:
+        if kind(node.op) in FLATTENS or (inner and not inputs) or "PartitionedCall" in node.op:
             return bool(inner) and all(inner)
         if not inputs:  # a source
             return any(
@@ -256,7 +248,7 @@ class _Search:
         names = [node_defs.source_of(name) for name in node_defs.data_inputs(node)]
         if "PartitionedCall" in node.op or node.op in self._library:
             given = [self._given(scope, name) for name in names]
-        elif node.op in _FLATTENS:
+        elif kind(node.op) in FLATTENS:
             captured = names[1:][: len(node.attr["Targuments"].list.type)]
             elements = [is_behind] * (len(types) - len(captured))
             given = elements + [self._given(scope, name) for name in captured]
@@ -312,21 +304,12 @@ class _Search:
             for below in self._called(node):
                 self._value_function(below, is_own=is_own)
 
-    def _reorders(self, function: FunctionDef) -> bool:
-        """Return whether a function may change the order of the rows of an element."""
-        return any(
-            node.op == "RandomShuffle" or "Dataset" in node.op or any(map(self._reorders, called))
-            for node in function.node_def
-            for called in [self._called(node)]
-        )
-
     def _add(self, name: str, own: set[str]) -> None:
         """Record the own ops of a scope. Those that any of its callers shares are shared."""
         self.own[name] = self.own[name] & own if name in self.own else set(own)
 
     def _called(self, node: NodeDef) -> list[FunctionDef]:
-        names = [node.op, *(ref.name for ref in node_defs.function_refs(node))]
-        return [self._library[name] for name in names if name in self._library]
+        return [self._library[name] for name in node_defs.called(node) if name in self._library]
 
 
 def _returns_dataset(function: FunctionDef) -> bool:
@@ -334,17 +317,12 @@ def _returns_dataset(function: FunctionDef) -> bool:
     return bool(found) and found[0].type == _VARIANT
 
 
-def _is_random(library: dict[str, FunctionDef], node: NodeDef) -> bool:
-    """Return whether a node or a function that it calls may draw random numbers."""
-    seen: set[str] = set()
-    queue = [node]
-    while queue:
-        one = queue.pop()
-        has_seeds = has_seed_attrs(one.op) or seed_inputs(one.op) is not None
-        if has_seeds or one.op.startswith(("StatefulUniform", "StatefulStandard", "Rng")):
-            return True
-        for name in [one.op, *(ref.name for ref in node_defs.function_refs(one))]:
-            if name in library and name not in seen:
-                seen.add(name)
-                queue += library[name].node_def
-    return False
+def _keeps(node: NodeDef) -> bool:
+    """Return whether an op returns all elements of its inputs."""
+    return kind(node.op) in _KEEPS or node.op in ("Identity", "_Retval")
+
+
+def _draws(op: str) -> bool:
+    """Return whether an op may draw random numbers."""
+    has_seeds = has_seed_attrs(op) or seed_inputs(op) is not None
+    return has_seeds or op.startswith(("StatefulUniform", "StatefulStandard", "Rng"))

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import tensor_util
 from tensorflow.python.ops import stateless_random_ops
 
+from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.node_defs import FunctionDef, NodeDef
 
 # The stateless op, the index of the key in its inputs, and the attributes with other names.
@@ -107,8 +107,7 @@ def replace(node: NodeDef, key: str) -> FunctionDef | None:
     Returns:
       The function that the node then calls, which belongs into the library; or None.
     """
-    inputs = [name for name in node.input if not name.startswith("^")]
-    controls = [name for name in node.input if name.startswith("^")]
+    inputs, controls = node_defs.data_inputs(node), node_defs.control_inputs(node)
     function = None
     if node.op in _DIRECT:
         node.op, index, renamed = _DIRECT[node.op]
@@ -164,12 +163,3 @@ def _traced(op: str, types: tuple[int, ...], output: int) -> FunctionDef:
 def seeds(node: NodeDef) -> tuple[int, int] | None:
     """Return the seeds in the attributes of an op; None if it has a generator instead."""
     return (node.attr["seed"].i, node.attr["seed2"].i) if "seed" in node.attr else None
-
-
-def pair_const(name: str, first: int, second: int) -> NodeDef:
-    """Return a constant of two int64 numbers."""
-    const = tf.compat.v1.NodeDef(name=name, op="Const")
-    const.attr["dtype"].type = tf.int64.as_datatype_enum
-    value = tensor_util.make_tensor_proto([first, second], tf.int64)
-    const.attr["value"].tensor.CopyFrom(value)
-    return const

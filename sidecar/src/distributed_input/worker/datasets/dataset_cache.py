@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -11,6 +9,7 @@ from google.protobuf.message import DecodeError
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
+from distributed_input.worker.datasets.lru_cache import LruCache
 
 _MAX_BYTES = 1 << 30
 _DAMAGED = "the trainer sent something else than a dataset"
@@ -25,8 +24,7 @@ class DatasetCache:
 
     def __init__(self, fetch: Callable[[str], bytes]) -> None:
         self._fetch = fetch
-        self._datasets: OrderedDict[str, types_pb2.GraphDataset] = OrderedDict()
-        self._lock = threading.Lock()
+        self._datasets: LruCache[types_pb2.GraphDataset] = LruCache(_MAX_BYTES)
 
     def get(self, dataset_id: str) -> types_pb2.GraphDataset:
         """Return a dataset. Fetch it if it is not in the cache.
@@ -35,24 +33,16 @@ class DatasetCache:
             ConfigError: the trainer has a newer TensorFlow than this worker, or sent something else
                 than a dataset.
         """
-        with self._lock:
-            cached = self._datasets.get(dataset_id)
-            if cached is not None:
-                self._datasets.move_to_end(dataset_id)
-                return cached
+        cached = self._datasets.get(dataset_id)
+        if cached is not None:
+            return cached
         try:
             fetched = types_pb2.GraphDataset.FromString(self._fetch(dataset_id))
         except DecodeError as error:
             raise ConfigError(f"{_DAMAGED}: {error}") from error
         _check_version(fetched)
-        with self._lock:
-            self._datasets[dataset_id] = fetched
-            while len(self._datasets) > 1 and self._nbytes() > _MAX_BYTES:
-                self._datasets.popitem(last=False)
+        self._datasets.put(dataset_id, fetched, fetched.ByteSize())
         return fetched
-
-    def _nbytes(self) -> int:
-        return sum(dataset.ByteSize() for dataset in self._datasets.values())
 
 
 def _check_version(dataset: types_pb2.GraphDataset) -> None:

@@ -19,7 +19,6 @@ from distributed_input.tfdata.graph import caches, canonical, fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import selections
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
-from distributed_input.worker.datasets.element_specs import spec_of_iterable
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateTimeoutError
 
@@ -50,7 +49,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     dataset = entry_points.call(draft.entry_point, context, mix(draft.seed))
     if not isinstance(dataset, tf.data.Dataset):
         function = entry_points.load(draft.entry_point)
-        element = spec_of_iterable(dataset, function)
+        element = type_specs.spec_of_iterable(dataset, function)
         asked, infinite = context.global_batch_size, False if _has_length(dataset) else None
         return jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
     element = type_specs.from_tf(dataset.element_spec)

@@ -23,37 +23,32 @@ import xxhash
 
 from distributed_input.tfdata import row_skips
 from distributed_input.tfdata.graph import node_defs, python_code
+from distributed_input.tfdata.graph.dataset_ops import kind
 from distributed_input.tfdata.graph.fingerprint import stable_bytes
 from distributed_input.tfdata.graph.function_names import readable_name
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
-from distributed_input.tfdata.graph.parallel_calls import parallel_calls
 from distributed_input.tfdata.random.order_dependence import depends_on_order
 from distributed_input.tfdata.row_skips import RowSkip
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateError
 
 _RESTORED = frozenset(
-    "RangeDataset TensorDataset TensorSliceDataset SparseTensorSliceDataset RandomDataset"
-    " RandomDatasetV2 TextLineDataset TFRecordDataset TFRecordDatasetV2 FixedLengthRecordDataset"
-    " FixedLengthRecordDatasetV2 MapDataset ParallelMapDataset ParallelMapDatasetV2"
-    " MapAndBatchDataset FilterDataset FlatMapDataset InterleaveDataset ParallelInterleaveDatasetV2"
-    " ParallelInterleaveDatasetV3 ParallelInterleaveDatasetV4 ScanDataset TakeWhileDataset"
-    " GroupByWindowDataset GroupByReducerDataset BatchDataset BatchDatasetV2 ParallelBatchDataset"
-    " PaddedBatchDataset PaddedBatchDatasetV2 UnbatchDataset RebatchDataset RebatchDatasetV2"
-    " WindowDataset TakeDataset SkipDataset ShardDataset RepeatDataset ShuffleDataset"
-    " ShuffleDatasetV2 ShuffleDatasetV3 ShuffleAndRepeatDataset ShuffleAndRepeatDatasetV2"
-    " ConcatenateDataset ZipDataset DirectedInterleaveDataset CacheDataset CacheDatasetV2"
-    " PrefetchDataset OptionsDataset ModelDataset AssertCardinalityDataset UniqueDataset"
-    " ParseExampleDataset ParseExampleDatasetV2 ReduceDataset DatasetToSingleElement"
+    "Range Tensor TensorSlice SparseTensorSlice Random TextLine TFRecord FixedLengthRecord Map"
+    " ParallelMap MapAndBatch Filter FlatMap Interleave ParallelInterleave Scan TakeWhile"
+    " GroupByWindow GroupByReducer Batch ParallelBatch PaddedBatch Unbatch Rebatch Window Take"
+    " Skip Shard Repeat Shuffle ShuffleAndRepeat Concatenate Zip DirectedInterleave Cache Prefetch"
+    " Options Model AssertCardinality Unique ParseExample Reduce DatasetToSingleElement"
     " DatasetCardinality".split()
 )
-"""The ops of datasets whose whole state TensorFlow saves. `CacheDataset` is one: while a split
-writes the files of a cache, it has no states."""
+"""The datasets whose whole state TensorFlow saves. `Cache` is one: while a split writes the files
+of a cache, it has no states."""
 _PIPELINE = 3  # what a worker adds to a dataset; 2: it joins batches; 3: it sets their size
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
 _RESTORE_SECONDS = 20.0  # no element is produced meanwhile
 _PART_VARIANTS = 64  # written together, so that a state that is too large is noticed early
 _LENGTH = struct.Struct("<Q")
+# The input index of num_parallel_calls.
+_CALLS = {"ParallelMap": -1, "MapAndBatch": -2}
 _Result = TypeVar("_Result")
 
 
@@ -65,7 +60,8 @@ class StateIdentity:
         key: hash of the graph with the seeds of an epoch, of the code of its Python functions, and
             of TensorFlow's version.
         problem: why TensorFlow cannot save the dataset's state, or "".
-        parallel_calls: see `parallel_calls`.
+        parallel_calls: the largest `num_parallel_calls` of its maps; 0 if no map has a number:
+            AUTOTUNE uses about as many calls as there are CPUs.
         skip: where the dataset can skip rows; None: it cannot.
     """
 
@@ -93,25 +89,29 @@ def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> Sta
     return StateIdentity(
         digest.digest(),
         problem,
-        parallel_calls(graph_def),
+        _parallel_calls(graph_def),
         row_skips.find(graph_def, batched),
     )
 
 
 def find_problem(graph_def: GraphDef) -> str:
     """Return the op because of which a dataset has no state that can be saved, or ""."""
-    library = {function.signature.name: function for function in graph_def.library.function}
-    for node in graph_def.node:
-        if "Dataset" in node.op and node.op not in _RESTORED:
-            return str(node.op)
-    for name, function in library.items():
-        for node in function.node_def:
+    library = node_defs.library(graph_def)
+    for name, nodes in node_defs.scopes(graph_def).items():
+        for node in nodes:
             if node.op in library:
                 continue
-            is_dataset = "Dataset" in node.op and node.op not in _RESTORED
-            if is_dataset or node.op in PYTHON_OPS or depends_on_order(node.op):
-                return f"{node.op} in {readable_name(name)}"
+            is_dataset = "Dataset" in node.op and kind(node.op) not in _RESTORED
+            if is_dataset or (name and (node.op in PYTHON_OPS or depends_on_order(node.op))):
+                return f"{node.op} in {readable_name(name)}" if name else str(node.op)
     return ""
+
+
+def _parallel_calls(graph_def: GraphDef) -> int:
+    nodes = node_defs.by_name(graph_def.node)
+    maps = [node for node in graph_def.node if kind(node.op) in _CALLS]
+    found = [node_defs.input_value(nodes, node, _CALLS[kind(node.op)]) for node in maps]
+    return max((int(value) for value in found if value is not None and value > 0), default=0)
 
 
 class SavableIterator:
@@ -126,6 +126,9 @@ class SavableIterator:
         fetched: number of elements returned so far.
         has_skipped: whether it was restored by skipping rows. TensorFlow's state would then be that
             of another graph, so later states are numbers of rows too.
+        key: key of its states.
+        problem: why TensorFlow cannot save its state, or "".
+        skipped_rows: of what the number of skipped rows must be a multiple; 0: it cannot skip rows.
     """
 
     def __init__(
@@ -135,8 +138,9 @@ class SavableIterator:
         without: Callable[[int], Any] | None = None,
     ) -> None:
         self._elements = elements
-        self._identity = identity
         self._without = without
+        self.key, self.problem = identity.key, identity.problem
+        self.skipped_rows = identity.skip.rows if identity.skip and without else 0
         self.fetched = 0
         self.has_skipped = False
 
@@ -147,22 +151,6 @@ class SavableIterator:
         element = next(self._elements)
         self.fetched += 1
         return element
-
-    @property
-    def key(self) -> bytes:
-        """Return the key of its states."""
-        return self._identity.key
-
-    @property
-    def problem(self) -> str:
-        """Return why TensorFlow cannot save its state, or ""."""
-        return self._identity.problem
-
-    @property
-    def skipped_rows(self) -> int:
-        """Return of what the number of skipped rows must be a multiple; 0: it cannot skip rows."""
-        skip = self._identity.skip
-        return skip.rows if skip is not None and self._without is not None else 0
 
     def save(self, max_bytes: int, timeout: float) -> bytes:
         """Return the state after the last element returned.

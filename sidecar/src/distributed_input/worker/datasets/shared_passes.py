@@ -12,7 +12,6 @@ again start together, and share a new pass.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 import weakref
@@ -98,10 +97,7 @@ class SharedPasses:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._numbers = itertools.count()
-        self._passes: weakref.WeakValueDictionary[tuple[Any, int], _Pass] = (
-            weakref.WeakValueDictionary()
-        )
+        self._passes: weakref.WeakValueDictionary[Any, _Pass] = weakref.WeakValueDictionary()
 
     def read(self, records: Records, row: ElementSpec, split: int, rows: int) -> PassReader:
         """Return the elements of a split: batches of its records.
@@ -113,16 +109,9 @@ class SharedPasses:
             rows: minimum number of rows in an element of a new pass, except for large rows.
         """
         with self._lock:
-            running = [
-                (number, one)
-                for (key, number), one in self._passes.items()
-                if key == records.key and one.has(0)
-            ]
-            if running:
-                shared = max(running, key=lambda found: found[0])[1]
-            else:
-                shared = _Pass(records, rows)
-                self._passes[records.key, next(self._numbers)] = shared
+            shared = self._passes.get(records.key)
+            if shared is None or not shared.has_start:
+                shared = self._passes[records.key] = _Pass(records, rows)
             return PassReader(shared, row, split)
 
 
@@ -200,9 +189,10 @@ class _Pass:
         self._full_since: float | None = None
         self._end: BaseException | None = None
 
-    def has(self, index: int) -> bool:
-        """Return whether a reader can start at a chunk."""
-        return index >= self._first
+    @property
+    def has_start(self) -> bool:
+        """Return whether another reader can start."""
+        return self._first == 0
 
     def add(self, reader: PassReader) -> None:
         """Add a reader. It counts as long as it exists."""

@@ -16,6 +16,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import dataset_options_pb2
 
+from distributed_input.tfdata.graph import serialization
+
 _pools: weakref.WeakValueDictionary[tuple[str, int], _ThreadPool] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 _names = itertools.count()
@@ -54,14 +56,8 @@ def share_threads(dataset: tf.data.Dataset, dataset_id: str) -> tf.data.Dataset:
         pool = _pools.get((dataset_id, threads))
         if pool is None:
             pool = _pools[dataset_id, threads] = _ThreadPool(threads)
-    variant = tf.raw_ops.ThreadPoolDataset(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        thread_pool=pool.handle,
-        **dataset._flat_structure,  # noqa: SLF001 - TensorFlow's own datasets use it
-    )
-    shared = tf.data.experimental.from_variant(variant, dataset.element_spec)
-    # The pool and the resources of the dataset's graph live as long as this dataset.
-    shared._of = dataset, pool  # noqa: SLF001 - an attribute that we add
+    shared = serialization.derive(dataset, tf.raw_ops.ThreadPoolDataset, thread_pool=pool.handle)
+    shared._pool = pool  # noqa: SLF001 - an attribute that we add: the pool lives as long
     # The private pool has nothing to run. Without it, TensorFlow would use the number in `dataset`.
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1

@@ -12,16 +12,18 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
+from distributed_input.assignment.jobs import set_run
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.tfdata import (
+    batching,
     buffers,
     dataset_functions,
     determinism,
@@ -31,9 +33,8 @@ from distributed_input.tfdata import (
     row_skips,
     type_specs,
 )
-from distributed_input.tfdata.analysis import graph_analysis
+from distributed_input.tfdata.analysis.batches import find_batches
 from distributed_input.tfdata.graph import (
-    batch_size,
     caches,
     canonical,
     node_defs,
@@ -43,42 +44,74 @@ from distributed_input.tfdata.graph import (
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import seeds, selections
+from distributed_input.tfdata.random.selections import OwnOps
 from distributed_input.worker.datasets import definitions, entry_points
-from distributed_input.worker.datasets.cache_files import (
-    CacheWriter,
-    SplitCaches,
-    check_without_graph,
-)
+from distributed_input.worker.datasets.cache_files import SplitCaches, check_without_graph
 from distributed_input.worker.datasets.dataset_cache import DatasetCache
-from distributed_input.worker.datasets.element_specs import check_spec
-from distributed_input.worker.datasets.graph_cache import GraphCache, SplitGraph
-from distributed_input.worker.datasets.iterator_state import StateIdentity, identify
+from distributed_input.worker.datasets.iterator_state import identify
+from distributed_input.worker.datasets.lru_cache import LruCache
 from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
 _log = logs.get("worker.datasets")
 _MAX_ARRAYS = 10_000
+_MAX_BYTES = 64 << 20
+_MAX_GRAPH_BYTES = 4 << 20  # a larger graph has data: building it again costs less memory
+
+
+class _Opening(NamedTuple):
+    """The arguments of `SplitOpener.open`."""
+
+    job: types_pb2.Job
+    seed: int
+    epoch: int
+    split: int
+    batch_rows: int
+    skipped: int
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """What a job's dataset returns for a split and an epoch.
+class SplitGraph:
+    """The graph of a split, which all epochs share.
+
+    Building it calls the user's dataset_fn and traces its functions. This takes tenths of a second
+    of Python, which is longer than running a small split. Epochs differ only in the seeds, unless
+    dataset_fn itself used the seed or the epoch.
 
     Attributes:
-        dataset: a tf.data.Dataset or another iterable.
-        writers: files that its caches write.
-        identity: what its states belong to; None if it has no graph.
-        shared_graph: its graph, if other splits may share a part of it.
-        batch_size: rows in an element, if they are known and it matters.
-        is_sized: whether the graph sets the rows in an element.
+        graph: canonical graph, without the seeds of an epoch and without large arrays.
+        element_spec: the nested TypeSpecs of its elements.
+        functions: what keeps its Python functions, if it has any. They may hold large arrays.
+        own: its ops whose seeds depend on the split.
+        varies: whether it is of one epoch only.
     """
 
-    dataset: Any
-    writers: Sequence[CacheWriter] = ()
-    identity: StateIdentity | None = None
-    shared_graph: GraphDef | None = None
-    batch_size: int | None = None
-    is_sized: bool = False
+    graph: GraphDef
+    element_spec: Any
+    functions: Sequence[Any]
+    own: OwnOps
+    varies: bool
+
+
+@dataclass(frozen=True)
+class _SeededGraph:
+    """The graph of a split in one epoch.
+
+    Attributes:
+        graph: the graph with the seeds of the epoch, without large arrays.
+        is_serial: whether it has to run serially.
+        element_spec: the nested TypeSpecs of its elements.
+        files: the files of its caches.
+        arrays: the message with its large arrays; None: they are in files.
+        functions: see `SplitGraph`.
+    """
+
+    graph: GraphDef
+    is_serial: bool
+    element_spec: Any
+    files: SplitCaches
+    arrays: types_pb2.GraphDataset | None = None
+    functions: Sequence[Any] = ()
 
 
 class SplitOpener:
@@ -102,7 +135,7 @@ class SplitOpener:
         self._folder = folder
         self._relaxed = relaxed
         self._datasets = DatasetCache(fetch)
-        self._graphs = GraphCache()
+        self._graphs: LruCache[SplitGraph] = LruCache(_MAX_BYTES)
         self._passes = SharedPasses()
         self._arrays: dict[str, int] = {}  # the split in which a large array was first found
         self._serializing = threading.Lock()  # takes several times the memory of the graph
@@ -134,146 +167,135 @@ class SplitOpener:
             JobConflictError: the split has changed since the run started.
             SpecError: the elements of the split differ from the job's.
         """
+        of = _Opening(job, seed, epoch, split, batch_rows, skipped)
         row = ElementSpec.from_json(job.row_spec)
         element = ElementSpec.from_json(job.element_spec)
-        if job.HasField("entry_point"):
-            opened = self._open_entry_point(job, seed, epoch, split, skipped, batch_rows)
-            if not isinstance(opened.dataset, tf.data.Dataset):
-                return SplitIterator(iter(opened.dataset), row, job.batched, from_python=True)
-            check_spec(opened.dataset, element, split)
-        else:
-            opened = self._open_graph(job, element, seed, epoch, split, skipped, batch_rows)
-        may_share = batch_rows and not skipped
-        shared = self._share(job, row, split, batch_rows, opened) if may_share else None
-        if shared is not None:
-            return SplitIterator(shared, row, True)
+        if not job.HasField("entry_point"):
+            return self._iterate(of, row, self._trainers_graph(of, element))
+        found = self._graph_of_entry_point(of)
+        if isinstance(found, _SeededGraph):
+            type_specs.check_spec(found.element_spec, element, split)
+            return self._iterate(of, row, found)
+        if not isinstance(found, tf.data.Dataset):
+            return SplitIterator(iter(found), row, job.batched, from_python=True)
+        type_specs.check_spec(found.element_spec, element, split)
         return iterate_dataset(
-            opened.dataset,
+            found, row, job.batched, batch_rows, None, job.dataset_id, cpus=self._cpus
+        )
+
+    def _iterate(self, of: _Opening, row: ElementSpec, found: _SeededGraph) -> SplitIterator:
+        """Return the elements of a graph."""
+        job, graph = of.job, found.graph
+        identity = identify(graph, job.row_spec, of.seed, of.epoch, of.split, batched=job.batched)
+        if of.skipped:
+            assert identity.skip is not None
+            graph = row_skips.skip(graph, identity.skip, of.skipped)
+        caches.rename(graph, found.files.path)
+        packing.restore(graph, found.arrays, self._folder)
+        buffers.bound_shuffles(graph)
+        sized = None
+        if of.batch_rows and job.batched and row.is_static:
+            sized = batching.with_batch_size(graph, of.batch_rows)
+        dataset = serialization.instantiate(sized or graph, found.element_spec)
+        dataset._functions_of = found.functions  # noqa: SLF001 - an attribute that we add
+        if found.is_serial:
+            dataset = determinism.run_serially(dataset)
+        elif of.batch_rows and not of.skipped:
+            shared = self._share(of, row, graph, dataset)
+            if shared is not None:
+                return SplitIterator(shared, row, True)
+        needs_size = job.batched and joined_batches.can_join(row)
+        return iterate_dataset(
+            dataset,
             row,
             job.batched,
-            0 if opened.is_sized else batch_rows,
-            opened.batch_size,
+            0 if sized else of.batch_rows,
+            find_batches(graph).size if needs_size else None,
             job.dataset_id,
-            opened.writers,
+            found.files.writers,
             self._cpus,
-            opened.identity,
-            lambda rows: self.open(job, seed, epoch, split, batch_rows, rows).elements,
+            identity,
+            lambda rows: self.open(*of._replace(skipped=rows)).elements,
         )
 
     def _share(
-        self, job: types_pb2.Job, row: ElementSpec, split: int, batch_rows: int, opened: _Opened
+        self, of: _Opening, row: ElementSpec, graph: GraphDef, dataset: tf.data.Dataset
     ) -> PassReader | None:
         """Return the elements of a split from a pass that several splits share.
 
         None if the rows are not records that were only batched after the shard.
         """
-        if opened.shared_graph is None:
-            return None
-        shard = record_sharding.find(opened.shared_graph, job.num_splits, split)
+        job = of.job
+        shard = record_sharding.find(graph, job.num_splits, of.split)
         if shard is None or shard.batches != int(job.batched):
             return None
-        records = Records(
-            shard, job.num_splits, job.dataset_id, job.first_run, self._cpus, opened.dataset
-        )
-        return self._passes.read(records, row, split, batch_rows)
+        records = Records(shard, job.num_splits, job.dataset_id, job.first_run, self._cpus, dataset)
+        return self._passes.read(records, row, of.split, of.batch_rows)
 
-    def _open_graph(
-        self,
-        job: types_pb2.Job,
-        element: ElementSpec,
-        seed: int,
-        epoch: int,
-        split: int,
-        skipped: int,
-        batch_rows: int,
-    ) -> _Opened:
-        """Return the dataset of a trainer's graph for a split and an epoch."""
+    def _trainers_graph(self, of: _Opening, element: ElementSpec) -> _SeededGraph:
+        """Return the graph that a trainer sent."""
+        job = of.job
         graphs = self._datasets.get(job.dataset_id)
         # `split_graph` adds random ops of its own, which do not define the order.
-        definitions.check_order(job, packing.load_bare(graphs, split))
-        graph, serial = export.split_graph(
-            graphs, job.num_splits, split, seed, epoch, self._relaxed, job.shards_by_split
+        definitions.check_order(job, packing.load_bare(graphs, of.split))
+        graph, is_serial = export.split_graph(
+            graphs, job.num_splits, of.split, of.seed, of.epoch, self._relaxed, job.shards_by_split
         )
-        identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
-        graph = _skip(graph, identity, skipped)
-        files = SplitCaches(split, job.num_splits)
-        caches.rename(graph, files.path)
-        packing.restore(graph, graphs, self._folder)
-        buffers.bound_shuffles(graph)
-        sized = _sized(job, graph, batch_rows)
-        dataset = serialization.instantiate(sized or graph, type_specs.graph_spec(element))
-        size, is_sized = _batch_size(job, graph), sized is not None
-        if serial:
-            dataset = determinism.run_serially(dataset)
-            return _Opened(dataset, files.writers, identity, None, size, is_sized)
-        return _Opened(dataset, files.writers, identity, graph, size, is_sized)
+        files = SplitCaches(of.split, job.num_splits)
+        return _SeededGraph(graph, is_serial, type_specs.graph_spec(element), files, graphs)
 
-    def _open_entry_point(
-        self,
-        job: types_pb2.Job,
-        seed: int,
-        epoch: int,
-        split: int,
-        skipped: int,
-        batch_rows: int,
-    ) -> _Opened:
-        """Return the dataset of an entry point for a split and an epoch.
+    def _graph_of_entry_point(self, of: _Opening) -> Any:
+        """Return the graph of an entry point's dataset, as a `_SeededGraph`.
 
-        A dataset with a graph is instantiated from the graph. This keeps
-        `reshuffle_each_iteration=False` and gives each split its own augmentations. A generator has
-        no graph, so it is seeded when it is built.
+        Return the dataset, or the Python iterable, if it has no graph. A dataset with a graph is
+        instantiated from the graph. This keeps `reshuffle_each_iteration=False` and gives each
+        split its own augmentations. A generator has no graph, so it is seeded when it is built.
         """
-        key = self._graphs.key(job, seed, split)
-        cached = self._graphs.get(key)
-        if cached is not None and not packing.has_files(cached.graph, self._folder):
-            cached = None
+        job = of.job
+        key = _graph_key(of)
+        found: Any = self._graphs.get(key)
+        if found is None or not packing.has_files(found.graph, self._folder):
+            found = self._define(of, key)
+        if not isinstance(found, SplitGraph):
+            return found
+        graph = seeds.reseed(found.graph, of.seed, of.epoch, of.split, found.own)
+        is_serial = not self._relaxed and determinism.make_repeatable(graph)
         version = [job.entry_point.target, job.entry_point.args_json]
-        if cached is None:
-            context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
-            dataset = entry_points.call(job.entry_point, context, mix(seed))
-            if not isinstance(dataset, tf.data.Dataset):
-                return _Opened(dataset)
-            try:
-                with self._serializing:
-                    definition = canonical.serialize(dataset)
-            except DatasetFnError as error:
-                _log.debug("dataset has no graph", cause=str(error))
-                return _Opened(self._without_graph(job, context))
-            same = seed == job.seed and not context.varies
-            definitions.check(job, split, definition if same else None)
-            definitions.check_order(job, definition)
-            own = selections.find(definition, job.num_splits, split, job.shards_by_split)
-            determinism.force_determinism(definition)
-            buffers.bound_shuffles(definition)
+        version += [str(of.seed), str(of.epoch)] if found.varies else []
+        files = SplitCaches(of.split, job.num_splits, version)
+        return _SeededGraph(graph, is_serial, found.element_spec, files, functions=found.functions)
+
+    def _define(self, of: _Opening, key: bytes) -> Any:
+        """Call the entry point. Return a `SplitGraph`, or what it returned if that has no graph."""
+        job, split = of.job, of.split
+        context = entry_points.split_context(job, of.seed, of.epoch, split, job.num_splits)
+        dataset = entry_points.call(job.entry_point, context, mix(of.seed))
+        if not isinstance(dataset, tf.data.Dataset):
+            return dataset
+        try:
+            with self._serializing:
+                definition = canonical.serialize(dataset)
+        except DatasetFnError as error:
+            _log.debug("dataset has no graph", cause=str(error))
+            return self._without_graph(job, context)
+        same = of.seed == job.seed and not context.varies
+        definitions.check(job, split, definition if same else None)
+        definitions.check_order(job, definition)
+        own = selections.find(definition, job.num_splits, split, job.shards_by_split)
+        determinism.force_determinism(definition)
+        size = definition.ByteSize()
+        if not context.varies:
+            is_shared = functools.partial(self._is_shared, split)
+            definition = packing.store_arrays(definition, is_shared, self._folder)
+        functions: Sequence[Any] = ()
+        if node_defs.uses_python(definition):
+            functions = dataset_functions.functions_of(dataset)
+        else:
             size = definition.ByteSize()
-            if not context.varies:
-                is_shared = functools.partial(self._is_shared, split)
-                definition = packing.store_arrays(definition, is_shared, self._folder)
-            functions: Sequence[Any] = ()
-            if node_defs.uses_python(definition):
-                functions = dataset_functions.functions_of(dataset)
-            else:
-                size = definition.ByteSize()
-            cached = SplitGraph(definition, dataset.element_spec, functions, own)
-            if context.varies:
-                version += [str(seed), str(epoch)]
-            else:
-                self._graphs.put(key, cached, size)
-        files = SplitCaches(split, job.num_splits, version)
-        graph = seeds.reseed(cached.graph, seed, epoch, split, cached.own)
-        serial = not self._relaxed and determinism.make_repeatable(graph)
-        identity = identify(graph, job.row_spec, seed, epoch, split, batched=job.batched)
-        graph = _skip(graph, identity, skipped)
-        caches.rename(graph, files.path)
-        packing.restore(graph, folder=self._folder)
-        sized = _sized(job, graph, batch_rows)
-        reseeded = serialization.instantiate(sized or graph, cached.element_spec)
-        reseeded._functions_of = cached.functions  # noqa: SLF001 - an attribute that we add
-        rows, is_sized = _batch_size(job, graph), sized is not None
-        if serial:
-            reseeded = determinism.run_serially(reseeded)
-            return _Opened(reseeded, files.writers, identity, None, rows, is_sized)
-        return _Opened(reseeded, files.writers, identity, graph, rows, is_sized)
+        found = SplitGraph(definition, dataset.element_spec, functions, own, context.varies)
+        if not context.varies and size <= _MAX_GRAPH_BYTES:
+            self._graphs.put(key, found, size)
+        return found
 
     def _is_shared(self, split: int, name: str) -> bool:
         """Return whether another split has the array of a name, too."""
@@ -296,21 +318,9 @@ class SplitOpener:
         return dataset
 
 
-def _batch_size(job: types_pb2.Job, graph: GraphDef) -> int | None:
-    if not job.batched or not joined_batches.can_join(ElementSpec.from_json(job.row_spec)):
-        return None
-    return graph_analysis.analyze(graph).batch_size
-
-
-def _sized(job: types_pb2.Job, graph: GraphDef, batch_rows: int) -> GraphDef | None:
-    """Return the graph with `batch_rows` rows in an element, if its last op batches dense rows."""
-    if not (batch_rows and job.batched and ElementSpec.from_json(job.row_spec).is_static):
-        return None
-    return batch_size.with_batch_size(graph, batch_rows)
-
-
-def _skip(graph: GraphDef, identity: StateIdentity, rows: int) -> GraphDef:
-    if not rows:
-        return graph
-    assert identity.skip is not None
-    return row_skips.skip(graph, identity.skip, rows)
+def _graph_key(of: _Opening) -> bytes:
+    """Return all values that the graph of a split depends on."""
+    job = types_pb2.Job()
+    job.CopyFrom(of.job)
+    set_run(job, types_pb2.Job())
+    return job.SerializeToString(deterministic=True) + b"/%d/%d" % (of.seed, of.split)

@@ -38,14 +38,8 @@ class SplitStates:
         token = request.resume_token
         if not token or is_checked(request):
             return None
-        try:
-            state = decode(token)
-        except StateError as error:
-            self.refuse(request, error)
-            return None
-        if not can_start(state.prefix, request):
-            return None
-        return state
+        state = self._decode(request, token)
+        return state if state is not None and can_start(state.prefix, request) else None
 
     @property
     def has_files(self) -> bool:
@@ -66,16 +60,21 @@ class SplitStates:
         stored = self._files.take(key, last_row(request))
         if stored is None:
             return None
-        try:
-            state = decode(stored.token)
-        except StateError as error:
+        state = self._decode(request, stored.token)
+        if state is None:
             stored.remove()
-            self.refuse(request, error)
             return None
         if not can_start(state.prefix, request):
             stored.put_back()
             return None
         return stored, state
+
+    def _decode(self, request: worker_pb2.StreamRequest, token: bytes) -> SavedState | None:
+        try:
+            return decode(token)
+        except StateError as error:
+            self.refuse(request, error)
+            return None
 
     def record_restore(self, request: worker_pb2.StreamRequest, state: SavedState) -> None:
         """Record that a split continues from a state."""

@@ -28,25 +28,21 @@ _DEADLINE_ELEMENTS = 10  # TensorFlow waits for elements that are being produced
 
 
 class StateSource(Protocol):
-    """An iterator whose state can be saved; see `SavableIterator`."""
+    """An iterator whose state can be saved; see `SavableIterator`.
+
+    Attributes:
+        fetched: number of elements returned so far.
+        has_skipped: whether it was restored by skipping rows.
+        key: key of its states.
+        problem: why TensorFlow cannot save its state, or "".
+        skipped_rows: of what the number of skipped rows must be a multiple; 0: it cannot skip rows.
+    """
 
     fetched: int
     has_skipped: bool
-
-    @property
-    def key(self) -> bytes:
-        """Return the key of its states."""
-        ...
-
-    @property
-    def problem(self) -> str:
-        """Return why TensorFlow cannot save its state, or ""."""
-        ...
-
-    @property
-    def skipped_rows(self) -> int:
-        """Return of what the number of skipped rows must be a multiple; 0: it cannot skip rows."""
-        ...
+    key: bytes
+    problem: str
+    skipped_rows: int
 
     def save(self, max_bytes: int, timeout: float) -> bytes:
         """Return the state after the last element returned."""

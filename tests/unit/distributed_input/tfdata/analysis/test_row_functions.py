@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from distributed_input.tfdata.analysis.batches import MAPS, is_row_map
-from distributed_input.tfdata.analysis.scopes import GraphFunctions, kind, main_scope
+from distributed_input.tfdata.analysis.batches import is_row_map
 from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.graph.dataset_ops import MAPS, kind
+from distributed_input.tfdata.graph.scopes import GraphFunctions, main_scope
 
 TABLE = tf.constant([[5.0, 6.0]] * 12)
 WEIGHTS = tf.Variable([[1.0], [2.0], [3.0]])

@@ -48,6 +48,40 @@ def test_all_forms_of_an_input_name_its_node(name: str) -> None:
 def test_control_inputs_are_no_data_inputs() -> None:
     node = tf.compat.v1.NodeDef(name="n", op="NoOp", input=["a", "^b", "c:1"])
     assert node_defs.data_inputs(node) == ["a", "c:1"]
+    assert node_defs.control_inputs(node) == ["^b"]
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> list[set[int]]:
+    """Return which functions each function calls; some call themselves, also through others."""
+    count = draw(st.integers(1, 8))
+    return [draw(st.sets(st.integers(0, count - 1), max_size=3)) for _ in range(count)]
+
+
+@given(calls(), st.data())
+def test_called_functions_are_found_through_all_calls(
+    graph: list[set[int]], data: st.DataObject
+) -> None:
+    graph_def = tf.compat.v1.GraphDef()
+    for number, found in enumerate(graph):
+        function = graph_def.library.function.add()
+        function.signature.name = f"f{number}"
+        function.node_def.add(op="NoOp", name=f"n{number}")
+        for below in found:
+            node = function.node_def.add(op="PartitionedCall")
+            node.attr["f"].func.name = f"f{below}"
+    library = node_defs.library(graph_def)
+    reached = [{number} for number in range(len(graph))]
+    for _ in graph:
+        reached = [one.union(*(graph[below] for below in one)) for one in reached]
+    marked = data.draw(st.sets(st.integers(0, len(graph) - 1)))
+    names = {f"n{number}" for number in marked}
+    assert node_defs.functions_with(library, lambda _, node: node.name in names) == {
+        f"f{number}" for number, found in enumerate(reached) if found & marked
+    }
+    for number, found in enumerate(reached):
+        call = tf.compat.v1.NodeDef(op=f"f{number}")
+        assert set(node_defs.called_functions(library, [call])) == {f"f{one}" for one in found}
 
 
 @given(st.integers(-(1 << 62), 1 << 62))

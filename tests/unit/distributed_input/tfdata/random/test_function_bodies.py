@@ -36,7 +36,7 @@ def test_the_key_is_inserted_and_later_arguments_keep_their_attributes(index: in
 
 def test_added_nodes_have_unique_names() -> None:
     body = FunctionBody(function_of(), "copy", 0)
-    pairs = {body.add_pair("pair", 1, 2) for _ in range(3)}
+    pairs = {body.add_const("pair", [1, 2]) for _ in range(3)}
     assert len(pairs) == 3
     names = [node.name for node in body.function.node_def]
     assert len(set(names)) == len(names)
@@ -44,7 +44,7 @@ def test_added_nodes_have_unique_names() -> None:
 
 def test_a_redirected_reference_is_replaced_in_nodes_and_results() -> None:
     body = FunctionBody(function_of(), "copy", 0)
-    pair = body.add_pair("pair", 1, 2)
+    pair = body.add_const("pair", [1, 2])
     (result,) = body.function.ret.values()
     kept = body.add("Identity", "kept", [result], {"T": tf.int64.as_datatype_enum})
     moved = body.add("Identity", "moved", [result], {"T": tf.int64.as_datatype_enum})

@@ -287,3 +287,32 @@ def test_a_call_that_does_not_return_has_a_deadline(monkeypatch: pytest.MonkeyPa
     with pytest.raises(StateTimeoutError):
         opened(files).save(BYTES, 0.05)
     release.set()
+
+
+RANGE = tf.data.Dataset.range(8)
+
+
+def double(row: tf.Tensor) -> tf.Tensor:
+    return 2 * row
+
+
+@pytest.mark.parametrize(
+    ("dataset", "calls"),
+    [
+        (RANGE, 0),
+        (RANGE.map(double), 0),
+        (RANGE.map(double, num_parallel_calls=tf.data.AUTOTUNE), 0),
+        (RANGE.map(double, num_parallel_calls=48), 48),
+        (RANGE.map(double, 3).map(double, 12).map(double, 5).batch(2), 12),
+    ],
+    ids=["no map", "serial", "AUTOTUNE", "48", "the largest"],
+)
+def test_parallel_calls_are_read_from_the_graph(dataset: tf.data.Dataset, calls: int) -> None:
+    assert identify(canonical.serialize(dataset)).parallel_calls == calls
+
+
+def test_a_map_and_batch_has_parallel_calls() -> None:
+    dataset = RANGE.apply(
+        tf.data.experimental.map_and_batch(double, batch_size=4, num_parallel_calls=7)
+    )
+    assert identify(canonical.serialize(dataset)).parallel_calls == 7

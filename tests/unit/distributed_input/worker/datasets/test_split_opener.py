@@ -16,7 +16,7 @@ import tensorflow as tf
 from distributed_input.api.proto import types_pb2
 from distributed_input.tfdata import batching, buffers
 from distributed_input.tfdata.export import export_job
-from distributed_input.worker.datasets import graph_cache, shared_passes, split_opener
+from distributed_input.worker.datasets import shared_passes, split_opener
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
@@ -155,17 +155,18 @@ def test_splits_share_large_arrays(calls, tmp_path):
 
 def test_large_graphs_are_not_cached_and_the_cache_is_bounded(calls, monkeypatch):
     job, opener = job_of("rows"), new_opener()
-    monkeypatch.setattr(graph_cache, "_MAX_GRAPH_BYTES", 1)
+    monkeypatch.setattr(split_opener, "_MAX_GRAPH_BYTES", 1)
     calls.clear()
     read(opener, job, 0, 0)
     read(opener, job, 1, 0)
     assert calls == [0, 0]
     calls.clear()
     monkeypatch.undo()
-    monkeypatch.setattr(graph_cache, "_MAX_BYTES", 1)
-    read(opener, job, 0, 0)
-    read(opener, job, 1, 0)
-    assert calls == [0, 0]
+    monkeypatch.setattr(split_opener, "_MAX_BYTES", 1)
+    opener = new_opener()
+    for split in (0, 0, 1, 0):
+        read(opener, job, 0, split)
+    assert calls == [0, 1, 0]
 
 
 def test_another_seed_or_job_does_not_use_a_cached_graph(calls):

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from distributed_input.tfdata.graph import node_defs
+from distributed_input.tfdata.graph.dataset_ops import kind
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-
-_KIND = re.compile(r"^(?:Experimental)?(.*?)(?:Dataset)?(?:V\d+)?$")
-
-PASSES = frozenset(
-    "Prefetch Options MaxIntraOpParallelism PrivateThreadPool Model Optimize Finalize"
-    " Rewrite".split()  # enumerate in a function has a RewriteDataset
-)
-"""Ops that return their input's elements, in its order."""
-
-
-def kind(op: str) -> str:
-    """Return what a dataset op does: that of ParallelMapDatasetV2 is ParallelMap."""
-    found = _KIND.match(op)
-    return found.group(1) if found is not None and "Dataset" in op else ""
 
 
 class Scope:
@@ -60,12 +46,24 @@ class Scope:
             below = [self.input(node)] if node.op == "Identity" else self.datasets(node)
             node = below[0] if len(below) == 1 else None
 
+    def tail(self, kinds: Collection[str]) -> tuple[list[NodeDef], NodeDef | None]:
+        """Return the last ops, as long as they are of these kinds, and the op before them.
+
+        The last op comes first. There is no op before them if they have several inputs.
+        """
+        passed: list[NodeDef] = []
+        for node in self.chain():
+            if kind(node.op) not in kinds:
+                return passed, node
+            passed.append(node)
+        return passed, None
+
 
 class GraphFunctions:
     """The functions of a graph."""
 
     def __init__(self, graph_def: GraphDef) -> None:
-        self.library = {f.signature.name: f for f in graph_def.library.function}
+        self.library = node_defs.library(graph_def)
 
     def dataset(self, node: NodeDef) -> Scope | None:
         """Return the function in which a node creates datasets; skip functions that only call."""
@@ -81,18 +79,9 @@ class GraphFunctions:
             return scope
         return None
 
-    def nodes(self, nodes: Iterable[NodeDef]) -> Iterator[NodeDef]:
-        """Yield nodes, and the nodes of the functions that they call."""
-        seen: set[str] = set()
-        queue = list(nodes)
-        while queue:
-            node = queue.pop()
-            yield node
-            names = [node.op, *(ref.name for ref in node_defs.function_refs(node))]
-            for name in names:
-                if name in self.library and name not in seen:
-                    seen.add(name)
-                    queue += self.library[name].node_def
+    def nodes(self, nodes: Iterable[NodeDef]) -> list[NodeDef]:
+        """Return nodes, and the nodes of the functions that they call."""
+        return node_defs.with_called(self.library, nodes)
 
 
 def main_scope(graph_def: GraphDef) -> Scope:

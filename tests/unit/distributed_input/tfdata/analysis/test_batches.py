@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.tfdata.analysis.drop_remainder import (
+from distributed_input.tfdata.analysis.batches import (
     disable_drop_remainder,
     with_unknown_batch_size,
 )
