@@ -54,7 +54,13 @@ TESTED_ELSEWHERE = {
     "distributed_input/sidecar/streams/stream_context.py": (
         f"{_UNIT}/sidecar/streams/test_split_stream.py"
     ),
-    "distributed_input/link/heartbeats/worker_load.py": f"{_UNIT}/worker/test_membership.py",
+    "distributed_input/link/heartbeats/worker_load.py": (
+        f"{_UNIT}/link/heartbeats/test_membership.py"
+    ),
+    "distributed_input/sidecar/errors.py": f"{_UNIT}/sidecar/delivery/test_epoch_run.py",
+    "distributed_input_operator/objects/kind.py": (
+        "tests/unit/distributed_input_operator/kube/test_owner.py"
+    ),
     "distributed_input_operator/metrics.py": "tests/operator/test_prometheus.py",
     **{
         f"distributed_input/tfdata/random/{name}.py": f"{_UNIT}/tfdata/random/test_selections.py"

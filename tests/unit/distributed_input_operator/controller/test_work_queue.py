@@ -1,4 +1,7 @@
-"""The queue: once for many events, one worker per key, again after a change, groups in turn."""
+"""The queue: once for many events, one worker per key, again after a change, groups in turn.
+
+This module is long because all tests of one module are in one file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import random
 
 import pytest
 
-from distributed_input_operator.controller.work_queue import Lane, WorkQueue
+from distributed_input_operator.controller.work_queue import SLICE, Lane, WorkQueue, in_slices
 from distributed_input_operator.kube.fair_order import FairShares
 
 
@@ -388,3 +391,23 @@ def test_cancelled_work_ends_as_cancelled():
         assert running.cancelled()
 
     asyncio.run(body())
+
+
+def test_other_tasks_go_on_after_each_slice():
+    seen: list[int] = []
+    reached: list[int] = []
+
+    async def other() -> None:
+        while True:
+            reached.append(len(seen))
+            await asyncio.sleep(0)
+
+    async def body() -> None:
+        task = asyncio.create_task(other())
+        async for number in in_slices(range(3 * SLICE)):
+            seen.append(number)
+        task.cancel()
+
+    asyncio.run(body())
+    assert seen == list(range(3 * SLICE))
+    assert reached == [0, SLICE, 2 * SLICE]

@@ -10,13 +10,17 @@ import functools
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api.proto import worker_pb2
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
 from distributed_input.api.proto.types_pb2 import EntryPoint, Job, StalledSplit
 from distributed_input.api.stalls import KILLED, STEPS
@@ -26,8 +30,19 @@ from distributed_input.link.credentials import Credentials
 from distributed_input.link.errors import Cancelled
 from distributed_input.sidecar.streams import worker_pool
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
+from distributed_input.sidecar.streams.split_stream import SplitStream
+from distributed_input.sidecar.streams.stream_context import StreamContext
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
-from tests.unit.distributed_input.sidecar.system import eventually
+from tests.unit.distributed_input.sidecar.streams.streaming import (
+    ROWS,
+    context,
+    info,
+    open_split,
+    open_stream,
+    serve,
+    take_all,
+)
+from tests.unit.distributed_input.sidecar.system import Worker, eventually
 
 KEYS = ((1, 2, 3, 4),)
 SECONDS = 10.0
@@ -546,3 +561,71 @@ def test_only_the_counters_of_local_workers_are_returned(pool: WorkerPool) -> No
     own = WorkerInfo(worker_id="own", address="127.0.0.1:9", pod="p", rows=7, busy_seconds=2.5)
     pool.update([own, worker("b")])
     assert pool.local_counters() == {"own": WorkerCounters(7, 2.5)}
+
+
+class CountingWorker(Worker):
+    """Counts its connections. The first one breaks after some messages."""
+
+    def __init__(self, breaks_after: int = 1 << 30) -> None:
+        super().__init__(4 * ROWS)
+        self.requests: list[list[worker_pb2.ConnectRequest]] = []
+        self._breaks_after = breaks_after
+
+    def Connect(self, requests: Any, context: Any) -> Iterator[bytes]:  # noqa: N802
+        self.requests.append([])
+        messages = super().Connect(self._recorded(requests, self.requests[-1]), context)
+        for count, message in enumerate(messages):
+            if len(self.requests) == 1 and count >= self._breaks_after:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
+            yield message
+
+    def _recorded(
+        self, requests: Any, found: list[worker_pb2.ConnectRequest]
+    ) -> Iterator[worker_pb2.ConnectRequest]:
+        for request in requests:
+            found.append(request)
+            yield request
+
+
+def open_all(shared: StreamContext) -> list[SplitStream]:
+    return [open_split(shared, split, at, 0, None) for at, split in enumerate(shared.plan.deal[0])]
+
+
+def test_all_splits_of_a_worker_share_one_call(pool: WorkerPool) -> None:
+    worker = CountingWorker()
+    server = serve(worker)
+    pool.update([info("worker", server)])
+    shared = context(pool, splits=4)
+    streams = open_all(shared)
+    assert [take_all(shared, stream) for stream in streams] == [ROWS] * 4
+    assert len(worker.requests) == 1
+    server.stop(0)
+
+
+def test_streams_of_a_connection_that_breaks_continue_on_a_new_one(pool: WorkerPool) -> None:
+    worker = CountingWorker(breaks_after=5)
+    server = serve(worker)
+    pool.update([info("worker", server)])
+    shared = context(pool, splits=4)
+    streams = open_all(shared)
+    assert [take_all(shared, stream) for stream in streams] == [ROWS] * 4
+    assert len(worker.requests) == 2
+    assert shared.stats.reconnects.total() <= 4
+    assert pool.lost_workers == 1
+    server.stop(0)
+
+
+def test_a_closed_pool_ends_the_connection(pool: WorkerPool) -> None:
+    worker = CountingWorker()
+    server = serve(worker)
+    pool.update([info("worker", server)])
+    shared = context(pool)
+    assert take_all(shared, open_stream(shared)) == 4 * ROWS
+
+    def threads() -> list[str]:
+        return [one.name for one in threading.enumerate() if one.name == "worker-worker"]
+
+    assert threads()
+    pool.close()
+    eventually(lambda: not threads())
+    server.stop(0)

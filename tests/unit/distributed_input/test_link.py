@@ -2,6 +2,8 @@
 
 Whatever is cut: what arrives is a beginning of what was sent, in order and once. Each end learns of
 it, and holds nothing of the other one any more. On a new connection, the rest follows.
+
+This module is long because the protocols share one law, and the network that breaks it.
 """
 
 from __future__ import annotations
