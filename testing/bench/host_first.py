@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=40, help="of a phase. Default: 40")
     parser.add_argument("--step-seconds", type=float, default=0.4, help="of a step. Default: 0.4")
     parser.add_argument("--row-milliseconds", type=float, default=15.0, help="Default: 15")
-    parser.add_argument("--window", type=float, default=20.0, help="stabilization. Default: 20")
+    parser.add_argument("--window", type=int, default=20, help="stabilization. Default: 20")
     parser.add_argument("--max-workers", type=int, default=6, help="Default: 6")
     parser.add_argument("--warm-up", type=float, default=20.0, help="not summarized. Default: 20")
     options = parser.parse_args()

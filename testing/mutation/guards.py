@@ -193,14 +193,14 @@ GUARDS = (
         "link/blocks/sender.py",
         "            self._refused[sending] = None\n",
         "",
-        f"{_UNIT}/worker/streams/test_connection.py",
+        f"{_UNIT}/link/blocks/test_sender.py",
     ),
     Guard(
         "a worker sends more than a sidecar has room for",
         "link/blocks/sender.py",
         "min(BLOCK_BYTES, self.credit - self.taken)",
         "BLOCK_BYTES",
-        f"{_UNIT}/worker/streams/test_connection.py",
+        f"{_UNIT}/link/blocks/test_sender.py",
     ),
     Guard(
         "permits are lent that bring no rows",

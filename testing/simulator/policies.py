@@ -78,7 +78,7 @@ class Ours(Policy):
     """The operator's own functions, called as its control loop calls them."""
 
     label = "DistributedInput"
-    window = 120.0
+    window = 120
 
     def __init__(self, trace: Trace, world: World) -> None:
         super().__init__(trace, world)
@@ -147,4 +147,4 @@ class OursBrief(Ours):
     """The same with a window of 10 s instead of 120 s: workers are removed nearly at once."""
 
     label = "DistributedInput, window 10 s"
-    window = 10.0
+    window = 10

@@ -213,7 +213,7 @@ def test_an_authority_of_several_inputs_does_not_connect_them(tmp_path: Path) ->
     """An issuer that is not the operator may sign for several inputs."""
     one = authority()
     shared = authority("u-2")
-    shared._key, shared._name, shared._identifier = one._key, one._name, one._identifier
+    shared._key, shared._name = one._key, one._name
     port = Port(DISPATCHER, tmp_path)
     try:
         stranger = Stranger(shared.issue(SIDECAR, now(), LIFE), shared.key(SIDECAR))
