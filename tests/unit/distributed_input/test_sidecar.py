@@ -198,7 +198,7 @@ class SilentPartition:
     head = "split 0"
     is_full = False
 
-    def take(self, rows: int) -> list[Any]:
+    def next(self, rows: int) -> list[Any]:
         return []
 
     def locate(self) -> bool:
@@ -325,7 +325,7 @@ def test_a_stream_without_a_worker(
     stream = open_stream(shared)
     eventually(lambda: stream._error is not None)
     with shared.lock, pytest.raises(UnavailableError, match=r"no worker of job train for 600 s"):
-        stream.take(1)
+        stream.next(1)
     assert TIMEOUT <= clock.now - began < TIMEOUT + 1
 
 
@@ -350,7 +350,7 @@ def test_a_stream_whose_workers_all_fail(
     stream = open_stream(shared)
     eventually(lambda: stream._error is not None)
     with shared.lock, pytest.raises(UnavailableError, match=r"read for 60\d s .*DEADLINE_EXCEEDED"):
-        stream.take(1)
+        stream.next(1)
     assert TIMEOUT <= clock.now - began < TIMEOUT + 2
 
 

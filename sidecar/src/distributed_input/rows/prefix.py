@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,18 @@ class Prefix:
         """
         added = int(digests.sum(dtype=np.uint64))
         return Prefix(self.rows + len(digests), (self.digest + added) % _MODULUS)
+
+    def without(self, digests: Iterable[NDArray[np.uint64]]) -> Prefix:
+        """Return the prefix without its last rows.
+
+        Args:
+            digests: uint64, one for each of these rows.
+        """
+        rows, digest = self.rows, self.digest
+        for part in digests:
+            rows -= len(part)
+            digest -= int(part.sum(dtype=np.uint64))
+        return Prefix(rows, digest % _MODULUS)
 
     def matches(self, other: Prefix) -> bool:
         """Return whether both are the same rows. Raises ValueError if their lengths differ."""

@@ -175,7 +175,7 @@ class EpochRun:
     def _deliver(self, steps: EpochSteps, writers: list[UnitWriter]) -> bool:
         batch = self._share.batch
         index = 0
-        for block in steps.batch(batch):
+        for block in steps.next(batch):
             if not writers[index].room:
                 if not self._drop:
                     self._send(writers[index], writers[index].after)
@@ -220,7 +220,7 @@ class EpochRun:
         steps.done += 1
         for writer in writers[:-1]:
             self._send(writer, writer.after)
-        self._send(writers[-1], steps.position() if self._position_due() else None)
+        self._send(writers[-1], steps.state() if self._position_due() else None)
         return True
 
     def _mark(self, steps: EpochSteps, writer: UnitWriter, begun: int) -> None:
@@ -232,7 +232,7 @@ class EpochRun:
             begun: units of the step up to this one.
         """
         if self._is_cut_anew:
-            writer.after = steps.position(begun)
+            writer.after = steps.state(begun)
             self._is_cut_anew = False
 
     def _position_due(self) -> bool:

@@ -135,7 +135,7 @@ class EpochReader:
         deadline: ProgressDeadline | None = None  # mostly no wait is needed
         with self._lock:
             while True:
-                taken = reader.take(rows)
+                taken = reader.next(rows)
                 if taken or reader.ended:
                     return taken
                 deadline = deadline or ProgressDeadline(self.source.timeout_seconds)
@@ -232,7 +232,7 @@ class EpochReader:
     def positions(self) -> dict[int, PartitionPosition]:
         """Return the position of every open partition."""
         with self._lock:
-            return {p: reader.position for p, reader in self.partitions.items()}
+            return {p: reader.state() for p, reader in self.partitions.items()}
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return the facts about these partitions, for the other consumers."""

@@ -54,7 +54,7 @@ class EpochSteps:
             return cls(reader, share, 0, [0] * reader.source.job.partitions)
         return cls(reader, share, position.step, resume.open_at(reader, share, position))
 
-    def batch(self, rows: int) -> Iterator[RowBlock]:
+    def next(self, rows: int) -> Iterator[RowBlock]:
         """Yield the next `rows` rows in the job's order, or fewer at the end of the epoch.
 
         No block crosses the border of a unit, which comes every `unit_rows` rows.
@@ -78,7 +78,11 @@ class EpochSteps:
                 room = room - taken or unit_rows
                 yield from blocks
 
-    def position(self, begun: int = 0) -> trainer_pb2.Position:
+    def close(self) -> None:
+        """Close the streams of all partitions."""
+        self._reader.close()
+
+    def state(self, begun: int = 0) -> trainer_pb2.Position:
         """Return the position of all consumers after the steps done, as far as it is known.
 
         Args:

@@ -63,11 +63,11 @@ class PartitionReader:
         self._ordinal = start.ordinal  # of the split that is read: the head
         self._before = start.before  # rows of the partition before the head
         self._skip = start.rows - start.before  # rows of the head already consumed
-        self._taken: Prefix | None = None if self._skip else Prefix()  # rows of the head taken
         self._total_replayed = 0  # of the splits before the head
         self._streams: deque[SplitStream] = deque()
         self._next = start.ordinal  # the next split to open
         self._seen_at_close = 0
+        self._last_state: PartitionPosition | None = None  # when it was closed
         self._closed = False
         self._start_prefix = start.prefix
         self._open_more()
@@ -78,7 +78,7 @@ class PartitionReader:
         if not self.ended:
             self._open_more()
 
-    def take(self, rows: int) -> list[RowBlock]:
+    def next(self, rows: int) -> list[RowBlock]:
         """Return up to `rows` of the rows received so far, as views. Return [] when `ended`.
 
         Raises:
@@ -91,14 +91,11 @@ class PartitionReader:
                 break
             head = self._streams[0]
             self._settle_start(head)
-            for block in head.take(rows):
-                if self._taken is None:
-                    self._taken = head.start_prefix
-                if self._taken is not None:
-                    self._taken = self._taken.extend(block.digests)
-                self.rows += block.rows
-                rows -= block.rows
-                taken.append(block)
+            blocks = head.next(rows)
+            count = sum(block.rows for block in blocks)
+            self.rows += count
+            rows -= count
+            taken += blocks
             if head.exhausted:
                 self._next_split(head)
             elif rows:
@@ -120,7 +117,6 @@ class PartitionReader:
         self._skip = max(0, self._skip - head.total)
         self._before += head.total
         self._ordinal += 1
-        self._taken = None if self._skip else Prefix()
         self._open_more()
         if self._streams:
             self._streams[0].grant()
@@ -151,7 +147,7 @@ class PartitionReader:
             if not self._skip:
                 break
             if not head.exhausted:
-                head.take(0)
+                head.next(0)
                 return False
             self._next_split(head)
         return True
@@ -199,10 +195,12 @@ class PartitionReader:
                 break
         return max(seen, self._seen_at_close)
 
-    @property
-    def position(self) -> PartitionPosition:
-        """The row up to which the partition is taken."""
-        return PartitionPosition(self._ordinal, self._before, self.rows, self._taken, self.ended)
+    def state(self) -> PartitionPosition:
+        """Return the row up to which the partition is taken."""
+        if self._last_state is not None:
+            return self._last_state
+        prefix = self._streams[0].state() if self._streams else Prefix()
+        return PartitionPosition(self._ordinal, self._before, self.rows, prefix, self.ended)
 
     @property
     def advanced_at(self) -> float:
@@ -238,7 +236,7 @@ class PartitionReader:
 
     def close(self) -> None:
         """Close all streams."""
-        self._seen_at_close = self.rows_seen
+        self._seen_at_close, self._last_state = self.rows_seen, self.state()
         self._closed = True
         for stream in self._streams:
             stream.close()

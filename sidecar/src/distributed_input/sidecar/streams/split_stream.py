@@ -54,7 +54,6 @@ class SplitStream:
         total: number of rows in the whole split, or None before its end was received.
         received: index of the first row not yet received.
         opened: whether the first answer was received, so that `received` and `total` are facts.
-        start_prefix: the rows before `start_row`, or None before a worker has replayed them.
         replayed: rows that the present worker has replayed, as far as it has reported.
         total_replayed: rows that all workers have replayed.
         advanced_at: monotonic time at which a row was last received or replayed.
@@ -75,7 +74,8 @@ class SplitStream:
         self.total: int | None = None
         self.received = start_row
         self.opened = False
-        self.start_prefix = None if start_row else Prefix()
+        self._start_known = not start_row  # whether the digest of the rows before it is known
+        self._last_state: Prefix | None = None  # when it was closed
         self.replayed = self.total_replayed = 0
         self.advanced_at = float("-inf")
         self.worker = self.failure = ""
@@ -96,7 +96,7 @@ class SplitStream:
 
     # Called by the partition's reader.
 
-    def take(self, rows: int) -> list[RowBlock]:
+    def next(self, rows: int) -> list[RowBlock]:
         """Return up to `rows` of the rows received so far, as views.
 
         Raises:
@@ -125,6 +125,20 @@ class SplitStream:
             )
         self.grant()
         return taken
+
+    def state(self) -> Prefix | None:
+        """Return the first rows of the split that were taken, as far as their digest is known.
+
+        It is the digest of what was received without what is queued, so no row is summed again.
+        """
+        if self._last_state is not None:
+            return self._last_state
+        if not self._start_known:
+            return self._prefix
+        queued = [slices.block.digests for slices in self._queue]
+        if self._taken:
+            queued[0] = queued[0][self._taken :]
+        return (self._prefix or Prefix()).without(queued)
 
     def grant(self) -> None:
         """Let the worker send more if half of the queue is free. Steps take these rows next."""
@@ -159,6 +173,7 @@ class SplitStream:
 
     def close(self) -> None:
         """Stop reading and drop queued rows."""
+        self._last_state = self.state()
         self._closed = True
         self._queue.clear()
         self._end_attempt(failed=False)
@@ -356,8 +371,7 @@ class SplitStream:
             self._prefix = before
         elif known.rows < before.rows:
             self._prefix = before
-        if self.start_prefix is None:
-            self.start_prefix = before
+        self._start_known = True
 
     def _report_difference(self, block: RowBlock, difference: str) -> None:
         plan = self._context.plan

@@ -150,7 +150,7 @@ class GivenSteps:
         self._run, self._batches, self._others = run, list(batches), others
         self._rows = itertools.count()
 
-    def batch(self, rows: int) -> Iterator[RowBlock]:
+    def next(self, rows: int) -> Iterator[RowBlock]:
         """Yield the blocks of the next batch."""
         self._run.add(f"batch of {rows}")
         self._run.on_batch()
@@ -158,7 +158,7 @@ class GivenSteps:
             values = np.array(list(itertools.islice(self._rows, count)), np.int64)
             yield RowBlock(0, count, (values.view(np.uint8),), np.zeros(count, np.uint64))
 
-    def position(self, begun: int = 0) -> trainer_pb2.Position:
+    def state(self, begun: int = 0) -> trainer_pb2.Position:
         """Return the position."""
         return trainer_pb2.Position(step=self.done, extra_units=begun)
 

@@ -280,7 +280,7 @@ class GivenPartition:
     rows, rows_seen, first_ordinal, first_before, total_replayed = 3, 4, 1, 2, 5
     lengths, head = (2,), "the split"
 
-    def take(self, rows: int) -> list[RowBlock]:
+    def next(self, rows: int) -> list[RowBlock]:
         """Return the next rows."""
         assert rows == 2
         return self.takes.pop(0) if self.takes else []

@@ -47,7 +47,7 @@ class Epoch:
 
 def take(steps: EpochSteps, rows: int) -> list[int]:
     """Take one batch. Return the numbers of its rows."""
-    return [int(row) for block in steps.batch(rows) for row in block.buffers[0].view(np.int64)]
+    return [int(row) for block in steps.next(rows) for row in block.buffers[0].view(np.int64)]
 
 
 def test_all_rows_come_once(system: System) -> None:
@@ -71,11 +71,11 @@ def test_a_restored_position_skips_no_row(system: System, done: int) -> None:
     for _ in range(done):
         found += take(steps, BATCH)
         steps.done += 1
-    position = steps.position()
+    position = steps.state()
     identity.stamp(position, before.reader.source.job)
     assert (position.step, position.epoch, position.job) == (done, 0, "train")
     resumed = after.open(position)
-    again = resumed.position()
+    again = resumed.state()
     assert (again.step, again.base_step, sum(again.base_rows)) == (done, done, done * BATCH)
     while batch := take(resumed, BATCH):
         found += batch
@@ -89,7 +89,7 @@ def test_no_block_crosses_the_border_of_a_unit(system: System) -> None:
     unit_rows = epoch.share.unit_rows
     assert unit_rows < epoch.share.quota
     taken = 0
-    for block in epoch.open().batch(ROWS):
+    for block in epoch.open().next(ROWS):
         assert taken // unit_rows == (taken + block.rows - 1) // unit_rows
         taken += block.rows
     assert taken == ROWS
@@ -111,7 +111,7 @@ def test_a_position_has_only_prefixes_that_can_be_checked(
     epoch = Epoch(system)
     steps = epoch.open()
     monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at})
-    position = steps.position(3)
+    position = steps.state(3)
     assert not position.prefixes
     first = trainer_pb2.Anchor(ordinal=at.ordinal, rows=at.before, ended=at.ended)
     assert list(position.anchors) == [first, trainer_pb2.Anchor()]
@@ -153,20 +153,20 @@ def given_job(**fields: Any) -> types_pb2.Job:
 
 def test_a_turn_ends_with_its_rows_or_with_its_partition() -> None:
     reader = GivenTakes(given_job(), [1, 3, 2, 0, 2])
-    assert [block.rows for block in steps_of(reader).batch(8)] == [1, 3, 2, 2]
+    assert [block.rows for block in steps_of(reader).next(8)] == [1, 3, 2, 2]
     assert reader.requests == [(0, 4), (0, 3), (1, 4), (1, 2), (0, 2)]
 
 
 def test_a_partition_that_has_ended_gets_no_turn() -> None:
     reader = GivenTakes(given_job(), [4, 4], ended=0)
-    assert sum(block.rows for block in steps_of(reader).batch(8)) == 8
+    assert sum(block.rows for block in steps_of(reader).next(8)) == 8
     assert reader.requests == [(1, 4), (1, 4)]
 
 
 def test_no_more_rows_are_taken_than_fit_into_a_unit() -> None:
     reader = GivenTakes(given_job(), [2, 2, 2, 2])
-    assert sum(block.rows for block in steps_of(reader, replicas=4).batch(8)) == 8
+    assert sum(block.rows for block in steps_of(reader, replicas=4).next(8)) == 8
     assert reader.requests == [(0, 2), (0, 2), (1, 2), (1, 2)]
     reader = GivenTakes(given_job(), [1, 1, 2, 2, 2])
-    assert sum(block.rows for block in steps_of(reader, replicas=4).batch(8)) == 8
+    assert sum(block.rows for block in steps_of(reader, replicas=4).next(8)) == 8
     assert reader.requests == [(0, 2), (0, 1), (0, 2), (1, 2), (1, 2)]

@@ -62,7 +62,7 @@ def take_all(shared: StreamContext, stream: SplitStream) -> int:
     rows, deadline = 0, time.monotonic() + SECONDS
     with shared.lock:
         while not stream.exhausted:
-            rows += sum(block.rows for block in stream.take(100))
+            rows += sum(block.rows for block in stream.next(100))
             assert time.monotonic() < deadline, "no row came"
             shared.arrived.wait(0.1)
     return rows

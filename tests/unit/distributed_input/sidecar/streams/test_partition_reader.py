@@ -56,7 +56,7 @@ def read(shared: StreamContext, reader: PartitionReader, rows: int) -> list[int]
     deadline = time.monotonic() + SECONDS
     with shared.lock:
         while len(found) < rows and not reader.ended:
-            for block in reader.take(rows - len(found)):
+            for block in reader.next(rows - len(found)):
                 found += block.buffers[0].view(np.int64).tolist()
             assert time.monotonic() < deadline, "no row came"
             shared.arrived.wait(0.02)
@@ -102,11 +102,11 @@ def test_a_restored_start_skips_no_row_and_repeats_none(shared: StreamContext, r
 def test_a_reader_goes_on_where_another_one_stopped(shared: StreamContext, rows: int) -> None:
     stopped = open_at(shared, PartitionPosition())
     begun = read(shared, stopped, rows)
-    position = stopped.position
+    position = stopped.state()
     with shared.lock:
         stopped.close()
         stopped.close()
-    assert stopped.position == position
+    assert stopped.state() == position
     assert [*begun, *read(shared, open_at(shared, position), ROWS)] == expected_rows(shared)
 
 
@@ -125,7 +125,7 @@ def test_the_position_counts_the_rows_of_the_split_that_is_read(shared: StreamCo
     read(shared, reader, ROWS // SPLITS + 2)
     prefix = Prefix().extend(np.zeros(2, np.uint64))  # the worker's digests are zeros
     expected = PartitionPosition(1, ROWS // SPLITS, ROWS // SPLITS + 2, prefix, ended=False)
-    assert reader.position == expected
+    assert reader.state() == expected
 
 
 def test_a_closed_reader_has_no_streams(shared: StreamContext) -> None:
@@ -165,7 +165,6 @@ class GivenStream:
         self.split, self.ordinal, self.start_row, self.prefix = split, ordinal, start_row, prefix
         self.received, self.opened = start_row, False
         self.total: int | None = None
-        self.start_prefix = None if start_row else Prefix()
         self.replayed = self.total_replayed = 0
         self.advanced_at = float("-inf")
         self.worker = self.problem = ""
@@ -180,8 +179,6 @@ class GivenStream:
 
     def give(self, rows: int, last: bool = False) -> None:
         """Receive the first answer, or more rows."""
-        if not self.opened and self.start_row:
-            self.start_prefix = prefix_of(self.start_row)
         self.opened = True
         self._queued += rows
         self.received += rows
@@ -190,15 +187,17 @@ class GivenStream:
     def end_before_start(self, total: int) -> None:
         """Receive the end of a split that is shorter than its assumed start."""
         self.opened, self.received, self.total = True, total, total
-        self.start_prefix = prefix_of(total)
 
-    def take(self, rows: int) -> list[RowBlock]:
+    def next(self, rows: int) -> list[RowBlock]:
         if self.error is not None:
             raise self.error
         taken = min(rows, self._queued)
         first = self.received - self._queued
         self._queued -= taken
         return [RowBlock(first, taken, (), digests(first, taken))] if taken else []
+
+    def state(self) -> Prefix | None:
+        return prefix_of(self.received - self._queued) if self.opened else None
 
     @property
     def exhausted(self) -> bool:
@@ -232,7 +231,7 @@ def reader_of(
 
 
 def taken(reader: PartitionReader, rows: int) -> int:
-    return sum(block.rows for block in reader.take(rows))
+    return sum(block.rows for block in reader.next(rows))
 
 
 def test_splits_are_opened_ahead_when_requested(
@@ -255,8 +254,8 @@ def test_one_batch_takes_rows_of_several_splits(
     reader.read_ahead(2)
     for stream, rows in zip(STREAMS, (3, 1, 4), strict=True):
         stream.give(rows, last=True)
-    assert [block.rows for block in reader.take(5)] == [3, 1, 1]
-    assert reader.position == PartitionPosition(2, 4, 5, prefix_of(1), ended=False)
+    assert [block.rows for block in reader.next(5)] == [3, 1, 1]
+    assert reader.state() == PartitionPosition(2, 4, 5, prefix_of(1), ended=False)
     assert taken(reader, 3) == 3
     assert reader.ended, "as soon as the last row is taken"
     assert reader.lengths == [3, 1, 4]
@@ -270,12 +269,12 @@ def test_a_start_within_a_split_counts_from_its_known_rows(
     reader = reader_of(pool, monkeypatch, PartitionPosition(1, 4, 6, prefix_of(1)))
     (stream,) = STREAMS
     assert (stream.split, stream.start_row, stream.prefix) == (8, 2, prefix_of(1))
-    assert reader.position == PartitionPosition(1, 4, 6, None, ended=False)
+    assert reader.state() == PartitionPosition(1, 4, 6, None, ended=False)
     reader.read_ahead(1)
     stream.give(1)
     assert taken(reader, 2) == 1
     assert [one.split for one in STREAMS] == [8, 9]
-    assert reader.position == PartitionPosition(1, 4, 7, prefix_of(3), ended=False)
+    assert reader.state() == PartitionPosition(1, 4, 7, prefix_of(3), ended=False)
 
 
 def test_a_start_at_a_border_needs_no_prefix(
@@ -301,7 +300,7 @@ def test_splits_behind_an_assumed_start_open_when_the_start_is_found(
     assert reader.locate()
     assert [one.start_row for one in STREAMS] == [0 + 6, 2, 0]
     assert taken(reader, 9) == 3
-    assert reader.position == PartitionPosition(1, 4, 9, prefix_of(5), ended=False)
+    assert reader.state() == PartitionPosition(1, 4, 9, prefix_of(5), ended=False)
 
 
 def test_a_start_is_found_at_the_end_of_its_split(
@@ -310,7 +309,7 @@ def test_a_start_is_found_at_the_end_of_its_split(
     reader = reader_of(pool, monkeypatch, PartitionPosition(rows=6))
     STREAMS[0].give(0, last=True)
     assert reader.locate()
-    assert (reader.ended, taken(reader, 5), reader.position.ordinal) == (False, 0, 1)
+    assert (reader.ended, taken(reader, 5), reader.state().ordinal) == (False, 0, 1)
 
 
 def test_the_error_of_a_stream_ends_the_search_for_the_start(
@@ -326,7 +325,7 @@ def test_the_error_of_a_stream_ends_the_search_for_the_start(
 def test_a_partition_without_splits_ends_at_once(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    for find in (PartitionReader.locate, lambda one: one.take(1) == []):
+    for find in (PartitionReader.locate, lambda one: one.next(1) == []):
         reader = reader_of(pool, monkeypatch, PartitionPosition(rows=rows), splits=())
         assert find(reader)
         assert reader.ended == (rows > 0 or find is not PartitionReader.locate)

@@ -102,9 +102,9 @@ def test_a_split_that_ends_several_workers_fails_with_the_signal_and_the_line() 
     workers.break_stream()
     assert len(workers.calls) == 1, "it is not opened again"
     with shared.lock:
-        assert [block.rows for block in stream.take(2)] == [2]
+        assert [block.rows for block in stream.next(2)] == [2]
         with pytest.raises(DatasetFnError) as caught:
-            stream.take(1)
+            stream.next(1)
     assert str(caught.value) == "row 77 of split 3 ended a worker"
 
 
@@ -116,10 +116,10 @@ def test_rows_received_before_an_error_are_returned_before_it(pool: WorkerPool) 
     stream = open_stream(shared)
     eventually(lambda: stream._error is not None)
     with shared.lock:
-        assert [block.rows for block in stream.take(3)] == [3]
-        assert [block.rows for block in stream.take(3)] == [2]
+        assert [block.rows for block in stream.next(3)] == [3]
+        assert [block.rows for block in stream.next(3)] == [2]
         with pytest.raises(ConfigError, match="no such column"):
-            stream.take(3)
+            stream.next(3)
     server.stop(0)
     assert len(worker.requests) == 1  # a terminal error is not retried
     assert not shared.stats.reconnects
@@ -239,14 +239,14 @@ def test_a_reopened_stream_requests_the_rows_not_received_and_sends_its_prefix(
     assert prefixes == [Prefix(), prefix_of(5), prefix_of(5)]
 
 
-def test_the_rows_before_the_start_are_those_that_the_worker_replayed(pool: WorkerPool) -> None:
+def test_the_state_has_the_rows_that_the_worker_replayed_before_the_start(pool: WorkerPool) -> None:
     shared = context(pool)
     stream = open_stream(shared, start_row=3)
-    assert stream.start_prefix is None
+    assert stream.state() is None
     server = serve(ScriptedWorker((2, LEAVING)))
     pool.update([info("worker", server)])
     assert take_all(shared, stream) == ROWS - 3
-    assert stream.start_prefix == prefix_of(3)
+    assert stream.state() == Prefix(ROWS, prefix_of(5).digest)  # later digests are 0
     server.stop(0)
 
 
@@ -259,7 +259,7 @@ def test_a_batch_takes_exactly_its_rows_of_several_blocks(pool: WorkerPool) -> N
     assert all(one.daemon for one in threads), "a worker that hangs does not keep the sidecar alive"
     eventually(lambda: stream.received == ROWS)
     with shared.lock:
-        taken = [sum(block.rows for block in stream.take(rows)) for rows in (3, 4, 4)]
+        taken = [sum(block.rows for block in stream.next(rows)) for rows in (3, 4, 4)]
     assert taken == [3, 4, 4]
     worker.stop(0)
 
@@ -576,7 +576,7 @@ def test_a_full_queue_stops_the_stream_until_rows_are_taken(pool: WorkerPool) ->
         time.sleep(0.02)  # so that a fourth row could arrive
         with shared.lock:
             assert stream.received <= row + 3
-            assert [block.rows for block in stream.take(1)] == [1]
+            assert [block.rows for block in stream.next(1)] == [1]
     assert take_all(shared, stream) == 0
     server.stop(0)
 
@@ -595,7 +595,7 @@ def test_the_queue_is_bounded_and_the_worker_may_send_when_it_is_empty(
             call.send(rows)
             assert stream._queued_bytes < queue_bytes + cost_of(rows)
         with shared.lock:
-            stream.take(max(0, -rows))
+            stream.next(max(0, -rows))
             assert call.has_credit or stream._queue, "nothing is queued, and nothing may come"
             assert stream.is_full == (not call.has_credit)
 
@@ -635,7 +635,7 @@ def test_streams_that_are_opened_again_stop_at_twice_the_size_of_the_queue(
             call.send(rows)
             assert stream._queued_bytes < 2 * queue_bytes + cost_of(rows)
         with shared.lock:
-            stream.take(max(0, -rows))
+            stream.next(max(0, -rows))
             assert workers.calls[-1].has_credit or stream._queue
 
 
@@ -651,7 +651,7 @@ def test_a_stream_that_is_opened_again_with_a_full_queue_gets_one_block() -> Non
         assert stream.is_full
         workers.break_stream()
     with shared.lock:
-        assert sum(block.rows for block in stream.take(100)) == 6
+        assert sum(block.rows for block in stream.next(100)) == 6
     assert workers.calls[-1].has_credit
 
 
@@ -672,7 +672,7 @@ def test_few_messages_grant_credit() -> None:
         while call.has_credit:
             call.send(1)
         with shared.lock:
-            stream.take(1)
+            stream.next(1)
     assert 18 <= len(call.granted) <= 20
 
 
@@ -684,11 +684,11 @@ def test_the_time_in_which_the_queue_is_full_is_no_silence_of_the_worker() -> No
     workers.draining = True
     with shared.lock:
         stream._active_at = 0.0  # long ago
-        assert [block.rows for block in stream.take(1)] == [1]
-        assert stream.take(1) == []
+        assert [block.rows for block in stream.next(1)] == [1]
+        assert stream.next(1) == []
         assert not call.closed
         stream._active_at = 0.0
-        assert stream.take(1) == []
+        assert stream.next(1) == []
         assert call.closed
 
 
@@ -727,10 +727,10 @@ def test_a_closed_stream_drops_its_rows_and_ignores_what_comes_late() -> None:
     call.send(2)
     with shared.lock:
         stream.close()
-        assert stream.take(1) == []
+        assert stream.next(1) == []
     call.send(3)
     call.receiver.fail(call, LEAVING, True)
-    assert (stream.received, shared.stats.rows, stream.take(1)) == (2, 2, [])
+    assert (stream.received, shared.stats.rows, stream.next(1)) == (2, 2, [])
     assert not workers.delayed
 
 
@@ -791,7 +791,7 @@ def test_an_error_while_a_stream_is_opened_again_is_reported(
     monkeypatch.setattr(workers, "open", lambda *args: 1 // 0)
     workers.break_stream()
     with shared.lock, pytest.raises(DistributedInputError, match="failed: ZeroDivisionError"):
-        stream.take(1)
+        stream.next(1)
 
 
 def open_calls() -> int:

@@ -1,0 +1,251 @@
+"""The laws of all stages: stop anywhere and restore, close twice, an error and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.proto import trainer_pb2, types_pb2, worker_pb2
+from distributed_input.assignment import identity
+from distributed_input.assignment.share import share_of
+from distributed_input.link.credentials import Credentials
+from distributed_input.link.serving import Server
+from distributed_input.rows import blocks
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.prefix import Prefix
+from distributed_input.sidecar.steps.epoch_reader import EpochReader
+from distributed_input.sidecar.steps.epoch_steps import EpochSteps
+from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from distributed_input.sidecar.steps.row_source import RowSource
+from distributed_input.sidecar.streams.partition_reader import PartitionPosition, PartitionReader
+from distributed_input.sidecar.streams.read_ahead import ReadAhead
+from distributed_input.sidecar.streams.split_stream import SplitStream
+from distributed_input.sidecar.streams.stage import Stage
+from distributed_input.sidecar.streams.stream_context import StreamStats
+from distributed_input.sidecar.streams.worker_pool import WorkerPool
+from tests.unit.distributed_input.sidecar.steps.trainers import WaitingTrainer
+from tests.unit.distributed_input.sidecar.streams.streaming import SECONDS, context, info, serve
+from tests.unit.distributed_input.sidecar.system import Worker
+
+SPLITS, ROWS = 3, 12  # rows of a split
+FAILING = 1 << 20  # no row is there
+
+
+class Digested(Worker):
+    """Rows with digests. After a row, each attempt fails, or the worker is silent.
+
+    Attributes:
+        fails_at: the row of each split behind which attempts fail.
+        silent: whether they wait instead.
+        checked: requests with a prefix.
+    """
+
+    fails_at = FAILING
+    error: Exception = DatasetFnError("row cannot be read")
+
+    def __init__(self) -> None:
+        super().__init__(SPLITS * ROWS)
+        self.requests: list[worker_pb2.StreamRequest] = []
+
+    def Stream(  # noqa: N802
+        self, request: worker_pb2.StreamRequest, _context: Any
+    ) -> Iterator[bytes]:
+        self.requests.append(request)
+        for at in range(request.start_row, ROWS, 5):
+            rows = np.arange(at, min(at + 5, ROWS)) + 100 * request.split
+            if rows[-1] % 100 >= self.fails_at:
+                raise self.error
+            before = Prefix().extend(digests(request.split, 0, at))
+            data = rows.astype(np.int64).view(np.uint8)
+            own = digests(request.split, at, len(rows))
+            block = RowBlock(at, len(rows), (data,), own, prefix_digest=before.digest)
+            yield blocks.encode(block)
+        nothing = np.zeros(0, np.uint8)
+        before = Prefix().extend(digests(request.split, 0, ROWS))
+        yield blocks.encode(
+            RowBlock(
+                ROWS, 0, (nothing,), nothing.view(np.uint64), last=True, prefix_digest=before.digest
+            )
+        )
+
+
+def digests(split: int, first: int, rows: int) -> Any:
+    return (np.arange(first, first + rows, dtype=np.uint64) + np.uint64(1000 * split + 7)) ** 3
+
+
+class Chain:
+    """What the stages of one kind are made of. `open` returns one that stands at a state.
+
+    Attributes:
+        context: what guards the stage, and wakes those that wait for rows.
+    """
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self.context = context(pool, splits=SPLITS, timeout=SECONDS)
+
+    def open(self, state: Any) -> Stage[Any]:
+        raise NotImplementedError
+
+    def take(self, stage: Stage[Any], rows: int) -> list[int]:
+        """Return the next rows; fewer at the end."""
+        found: list[int] = []
+        with self.context.lock:
+            while len(found) < rows and not self.ended(stage):
+                for block in stage.next(rows - len(found)):
+                    found += [int(row) for row in block.buffers[0].view(np.int64)]
+                if len(found) < rows and not self.ended(stage):
+                    assert self.context.arrived.wait(SECONDS)
+        return found
+
+    def ended(self, stage: Any) -> bool:
+        return bool(stage.ended)
+
+    def state(self, stage: Stage[Any]) -> Any:
+        with self.context.lock:
+            return stage.state()
+
+    def close(self, stage: Stage[Any]) -> None:
+        with self.context.lock:
+            stage.close()
+
+
+class Split(Chain):
+    def open(self, state: Prefix | None) -> SplitStream:
+        with self.context.lock:
+            split = self.context.plan.deal[0][0]
+            return SplitStream(self.context, split, 0, state.rows if state else 0, state)
+
+    def ended(self, stage: Any) -> bool:
+        return bool(stage.exhausted)
+
+
+class Partition(Chain):
+    def open(self, state: PartitionPosition | None) -> PartitionReader:
+        with self.context.lock:
+            deal = self.context.plan.deal[0]
+            return PartitionReader(self.context, deal, state or PartitionPosition())
+
+
+class Steps(Chain):
+    """The steps of one consumer, which wait themselves."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        super().__init__(pool)
+        job = types_pb2.Job()
+        job.CopyFrom(self.context.plan.job)
+        job.global_batch_size = 1
+        self._share = share_of(job, 0, 1)
+        exchange: Any = None
+
+        class Alone:
+            next_heartbeat = 1
+
+        exchange = Alone()
+        self._source = RowSource(
+            job, pool, PartitionFacts(), exchange, StreamStats(), ReadAhead(1), SECONDS
+        )
+
+    def open(self, state: trainer_pb2.Position | None) -> EpochSteps:
+        reader = EpochReader(self._source, self._share, 0, WaitingTrainer())
+        return EpochSteps.open(reader, self._share, state)
+
+    def take(self, stage: Any, rows: int) -> list[int]:
+        found: list[int] = []
+        for _ in range(rows):  # steps of one row
+            row = [int(row) for block in stage.next(1) for row in block.buffers[0].view(np.int64)]
+            stage.done += len(row)
+            found += row
+        return found
+
+    def state(self, stage: Stage[Any]) -> Any:
+        position = stage.state()
+        identity.stamp(position, self._source.job)
+        return position
+
+    def close(self, stage: Stage[Any]) -> None:
+        stage.close()
+
+
+KINDS = [Split, Partition, Steps]
+ALL = {Split: ROWS, Partition: SPLITS * ROWS, Steps: SPLITS * ROWS}
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[tuple[Digested, Server]]:
+    worker = Digested()
+    server = serve(worker)
+    yield worker, server
+    server.stop(0)
+
+
+@pytest.fixture(scope="module")
+def pool(worker: tuple[Digested, Server]) -> Iterator[WorkerPool]:
+    pool = WorkerPool(Credentials())
+    pool.update([info("worker", worker[1])])
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=15, deadline=None)
+@given(stops=st.lists(st.integers(0, 15), max_size=4))
+def test_a_stage_that_stopped_anywhere_and_was_restored_has_the_rest(
+    pool: WorkerPool, kind: type[Chain], stops: list[int]
+) -> None:
+    chain = kind(pool)
+    whole = chain.open(None)
+    expected = chain.take(whole, 1000)
+    chain.close(whole)
+    assert len(set(expected)) == len(expected) == ALL[kind]
+    found, state = [], None
+    for stop in (*stops, 1000):
+        stage = chain.open(state)
+        found += chain.take(stage, stop)
+        state = chain.state(stage)
+        chain.close(stage)
+    assert found == expected
+    assert chain.context.stats.mismatches == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stage_is_closed_twice_and_keeps_its_state(pool: WorkerPool, kind: type[Chain]) -> None:
+    chain = kind(pool)
+    stage = chain.open(None)
+    chain.take(stage, 7)
+    state = chain.state(stage)
+    chain.close(stage)
+    assert chain.state(stage) == state
+    chain.close(stage)
+    assert chain.state(stage) == state
+    rest = chain.open(state)
+    assert len(chain.take(rest, 1000)) == ALL[kind] - 7
+    chain.close(rest)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stage_raises_its_error_again_and_its_state_has_the_rest(
+    worker: tuple[Digested, Server],
+    pool: WorkerPool,
+    kind: type[Chain],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chain = kind(pool)
+    monkeypatch.setattr(worker[0], "fails_at", 5)
+    stage = chain.open(None)
+    found = chain.take(stage, 5)
+    for _ in range(2):
+        with pytest.raises(DatasetFnError, match="row cannot be read"):
+            chain.take(stage, 1)
+    state = chain.state(stage)
+    chain.close(stage)
+    monkeypatch.setattr(worker[0], "fails_at", FAILING)
+    rest = chain.open(state)
+    found += chain.take(rest, 1000)
+    chain.close(rest)
+    assert len(set(found)) == len(found) == ALL[kind]
