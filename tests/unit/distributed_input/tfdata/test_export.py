@@ -292,7 +292,10 @@ def test_python_functions_are_rejected_with_a_remedy(plain: bool) -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (lambda: Data.range(3).map(lambda x: {"a": tf.cast(x, "float32")}), "component 'a' is dense float32"),
+        (
+            lambda: Data.range(3).map(lambda x: {"a": tf.cast(x, "float32")}),
+            "component 'a' is dense float32",
+        ),
         (lambda: Data.range(3).map(lambda x: {"b": x}), "elements {'b'"),
     ],
 )
