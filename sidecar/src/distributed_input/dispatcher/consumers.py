@@ -126,25 +126,29 @@ class ConsumerRegistry:
 
         Returns:
             The epoch of the other consumer, and the error as text for people; (0, "") without one.
-            An error in the epoch of `beat` comes before those in other epochs.
+            The error that ended an epoch comes before a consumer that has left one.
         """
-        found = (0, "")
-        for one in (one.last for one in self._live.values()):
-            if one.index == beat.index or one.run != beat.run:
-                continue
-            name = f"trainer {one.index} of {one.count}"
-            if one.failed and one.epoch <= beat.epoch:
-                found = max(found, (one.epoch, f"{name} has stopped: {one.failed}"))
-            elif one.epoch > beat.epoch and not found[1]:
-                own = range(one.index, facts.partitions, one.count)
-                if not facts.have_ended(beat.epoch, own):
-                    text = (
-                        f"{name} reads epoch {one.epoch + 1}, and has not read epoch "
-                        f"{beat.epoch + 1} to its end. Take the same number of steps of each epoch "
-                        "in all trainers, and restore all of them from the same checkpoint"
-                    )
-                    found = one.epoch, text
-        return found
+        others = [
+            one.last
+            for one in self._live.values()
+            if one.last.index != beat.index and one.last.run == beat.run
+        ]
+        failed = [
+            (one.epoch, f"trainer {one.index} of {one.count} has stopped: {one.failed}")
+            for one in others
+            if one.failed and one.epoch <= beat.epoch
+        ]
+        if failed:
+            return max(failed)
+        for one in others:
+            own = range(one.index, facts.partitions, one.count)
+            if one.epoch > beat.epoch and not facts.have_ended(beat.epoch, own):
+                return one.epoch, (
+                    f"trainer {one.index} of {one.count} reads epoch {one.epoch + 1}, and has not "
+                    f"read epoch {beat.epoch + 1} to its end. Take the same number of steps of "
+                    "each epoch in all trainers, and restore all of them from the same checkpoint"
+                )
+        return 0, ""
 
     def epochs(self) -> tuple[int, int]:
         """Return the lowest and highest epoch of live consumers; (0, 0) if there are none."""

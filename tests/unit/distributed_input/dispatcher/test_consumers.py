@@ -56,6 +56,13 @@ def test_one_that_has_left_an_epoch_before_its_end_is_reported_to_those_that_rea
     assert epoch == 4
     assert text.startswith("trainer 1 of 2 reads epoch 5, and has not read epoch 4 to its end")
     assert consumers.failure(consumer(0, 2, "i0", run="s", epoch=3), facts) == (0, "")
+    three = [consumer(i, 3, f"j{i}", run="r", epoch=4 - i % 2) for i in range(3)]
+    three[1].failed = "row 7: no such file"
+    third = ConsumerRegistry(LIMITS)
+    for beat in three:
+        third.beat(0.0, beat)
+    waiting = consumer(2, 3, "j2", run="r", epoch=3)
+    assert third.failure(waiting, facts)[1] == "trainer 1 of 3 has stopped: row 7: no such file"
     assert facts.merge(ended[1:], 0, 9) == []
     assert consumers.failure(behind, facts) == (0, "")
 
