@@ -114,14 +114,14 @@ def drop_without_others() -> None:
 def _positions(steps: int) -> None:
     from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 
-    real = EpochSteps.position
+    real = EpochSteps.state
 
     def position(self: Any, begun: int = 0) -> Any:
         found = real(self, begun)
         found.step = max(found.base_step, found.step + steps)
         return found
 
-    EpochSteps.position = position
+    EpochSteps.state = position
 
 
 @_mutant

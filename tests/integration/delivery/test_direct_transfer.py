@@ -149,7 +149,7 @@ class System:
     def _rows_of(self, stream: SplitStream) -> Iterator[int]:
         deadline = time.monotonic() + SECONDS
         while not stream.exhausted:
-            taken = stream.take(50)
+            taken = stream.next(50)
             for block in taken:
                 rows = block.buffers[0].view(np.int64).reshape(-1, WIDTH)
                 assert (rows == rows[:, :1]).all(), "a row is damaged"
