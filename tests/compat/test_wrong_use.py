@@ -69,11 +69,11 @@ def test_a_batch_of_another_spec_is_a_type_error(train: Input, strategy: Any) ->
 @behaviour(
     WRONG_USE,
     shows="a `dataset_fn` whose splits have different `element_spec`s",
-    call="`DatasetFnError` with the component, both splits and both types",
+    call="`SpecError` with the split, the component and both types",
 )
 def test_splits_of_different_specs_are_refused(train: Input, strategy: Any) -> None:
-    message = r"component 'value' as dense float32 of shape \(\) for split \d+, .* int64 .* split 0"
-    with pytest.raises(errors.DatasetFnError, match=message):
+    message = r"split \d+ .* component 'value' is dense float32 \(\) instead of dense int64 \(\)"
+    with pytest.raises(errors.SpecError, match=message):
         train.distribute(strategy, broken.differing)
 
 

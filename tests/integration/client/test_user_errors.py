@@ -130,8 +130,8 @@ def test_a_dataset_without_rows_is_valid(cluster: Cluster, sidecar: Sidecar) -> 
         ),
         (
             broken.differing,
-            errors.DatasetFnError,
-            r"component 'value' as dense float32 of shape \(\) for split 3, .* int64 .* split 0",
+            errors.SpecError,
+            r"split 3 .* component 'value' is dense float32 \(\) instead of dense int64 \(\)",
         ),
         (broken.no_dataset, errors.DatasetFnError, r"returned a int .* must return a tf\.data"),
     ],
