@@ -1,7 +1,7 @@
 """Both ends of each protocol against each other, over a network that ends anywhere.
 
-Whatever is cut: what arrives is a beginning of what was sent, in order and once. Each end learns of
-it, and holds nothing of the other one any more. On a new connection, the rest follows.
+What arrives before the cut are the first rows or messages that were sent, in order and once. Each
+end learns of the cut, and then holds nothing of the other one. A new connection brings the rest.
 
 This module is long because the protocols share one law, and the network that breaks it.
 """

@@ -128,7 +128,7 @@ class EpochRun:
             steps = self._open()
             while self._deliver_step(steps):
                 self._reader.read_ahead()
-            self._reader.close()
+            steps.close()
             self.done = True
             self._on_sent(self)
         except Cancelled:

@@ -14,7 +14,7 @@ State = TypeVar("State", covariant=True)
 
 
 class Stage(Protocol[State]):
-    """Rows in one order. Whoever reads them holds the lock of the epoch.
+    """Rows in one order. Those of splits and partitions are read with the lock of the epoch held.
 
     `tests/unit/distributed_input/sidecar/test_stages.py` has the laws that all stages obey.
     """

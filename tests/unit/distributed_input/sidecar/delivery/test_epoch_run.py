@@ -162,6 +162,10 @@ class GivenSteps:
         """Return the position."""
         return trainer_pb2.Position(step=self.done, extra_units=begun)
 
+    def close(self) -> None:
+        """Add the event."""
+        self._run.add("close")
+
     def any_has_rows(self, steps: int) -> bool:
         """Return whether the others have rows."""
         self._run.add(f"others after {steps}?")

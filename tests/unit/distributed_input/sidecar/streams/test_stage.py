@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from distributed_input.sidecar.streams.partition_reader import PartitionPosition
 from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.split_stream import SplitStream
 from distributed_input.sidecar.streams.stage import Stage
-from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.sidecar.steps.trainers import WaitingTrainer
 from tests.unit.distributed_input.sidecar.streams.streaming import SECONDS, context, info, serve
@@ -38,41 +38,57 @@ FAILING = 1 << 20  # no row is there
 
 
 class Digested(Worker):
-    """Rows with digests. After a row, each attempt fails, or the worker is silent.
+    """Rows with digests. A stream checks the prefix of its request, as a real worker does.
 
     Attributes:
-        fails_at: the row of each split behind which attempts fail.
-        silent: whether they wait instead.
-        checked: requests with a prefix.
+        fails_at: the row of each split from which on its block fails.
+        checked: number of streams that had a prefix to check.
     """
 
     fails_at = FAILING
-    error: Exception = DatasetFnError("row cannot be read")
+    checked = 0
 
     def __init__(self) -> None:
         super().__init__(SPLITS * ROWS)
-        self.requests: list[worker_pb2.StreamRequest] = []
 
     def Stream(  # noqa: N802
         self, request: worker_pb2.StreamRequest, _context: Any
     ) -> Iterator[bytes]:
-        self.requests.append(request)
+        known = Prefix().extend(digests(request.split, 0, request.prefix_rows))
+        differs = request.check_prefix and known.digest != request.prefix_digest
+        self.checked += request.check_prefix
         for at in range(request.start_row, ROWS, 5):
             rows = np.arange(at, min(at + 5, ROWS)) + 100 * request.split
             if rows[-1] % 100 >= self.fails_at:
-                raise self.error
+                raise DatasetFnError("row cannot be read")
             before = Prefix().extend(digests(request.split, 0, at))
             data = rows.astype(np.int64).view(np.uint8)
             own = digests(request.split, at, len(rows))
-            block = RowBlock(at, len(rows), (data,), own, prefix_digest=before.digest)
-            yield blocks.encode(block)
-        nothing = np.zeros(0, np.uint8)
+            yield encoded(at, data, own, before, prefix_differs=differs)
         before = Prefix().extend(digests(request.split, 0, ROWS))
-        yield blocks.encode(
-            RowBlock(
-                ROWS, 0, (nothing,), nothing.view(np.uint64), last=True, prefix_digest=before.digest
-            )
+        nothing = np.zeros(0, np.uint64)
+        yield encoded(ROWS, nothing.view(np.uint8), nothing, before, differs, last=True)
+
+
+def encoded(
+    first: int,
+    data: Any,
+    own: Any,
+    before: Prefix,
+    prefix_differs: bool,
+    last: bool = False,
+) -> bytes:
+    return blocks.encode(
+        RowBlock(
+            first,
+            len(own),
+            (data,),
+            own,
+            last=last,
+            prefix_digest=before.digest,
+            prefix_differs=prefix_differs,
         )
+    )
 
 
 def digests(split: int, first: int, rows: int) -> Any:
@@ -141,14 +157,10 @@ class Steps(Chain):
         job.CopyFrom(self.context.plan.job)
         job.global_batch_size = 1
         self._share = share_of(job, 0, 1)
-        exchange: Any = None
-
-        class Alone:
-            next_heartbeat = 1
-
-        exchange = Alone()
+        exchange: Any = SimpleNamespace(next_heartbeat=1)
+        stats = self.context.stats
         self._source = RowSource(
-            job, pool, PartitionFacts(), exchange, StreamStats(), ReadAhead(1), SECONDS
+            job, pool, PartitionFacts(), exchange, stats, ReadAhead(1), SECONDS
         )
 
     def open(self, state: trainer_pb2.Position | None) -> EpochSteps:
@@ -196,8 +208,9 @@ def pool(worker: tuple[Digested, Server]) -> Iterator[WorkerPool]:
 @settings(max_examples=15, deadline=None)
 @given(stops=st.lists(st.integers(0, 15), max_size=4))
 def test_a_stage_that_stopped_anywhere_and_was_restored_has_the_rest(
-    pool: WorkerPool, kind: type[Chain], stops: list[int]
+    worker: tuple[Digested, Server], pool: WorkerPool, kind: type[Chain], stops: list[int]
 ) -> None:
+    checked = worker[0].checked
     chain = kind(pool)
     whole = chain.open(None)
     expected = chain.take(whole, 1000)
@@ -211,6 +224,8 @@ def test_a_stage_that_stopped_anywhere_and_was_restored_has_the_rest(
         chain.close(stage)
     assert found == expected
     assert chain.context.stats.mismatches == 0
+    if stops and 0 < stops[0] < ROWS:
+        assert worker[0].checked > checked
 
 
 @pytest.mark.parametrize("kind", KINDS)
