@@ -57,7 +57,6 @@ TESTED_ELSEWHERE = {
     "distributed_input/link/heartbeats/worker_load.py": (
         f"{_UNIT}/link/heartbeats/test_membership.py"
     ),
-    "distributed_input/sidecar/errors.py": f"{_UNIT}/sidecar/delivery/test_epoch_run.py",
     "distributed_input_operator/objects/kind.py": (
         "tests/unit/distributed_input_operator/kube/test_owner.py"
     ),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
-from distributed_input.dispatcher.facts import FactStore
+from distributed_input.assignment.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError
 
@@ -117,12 +117,15 @@ class ConsumerRegistry:
             for one in self.live(now)
         )
 
-    def failure(self, beat: ConsumerHeartbeatRequest, facts: FactStore) -> tuple[int, str]:
+    def failure(
+        self, beat: ConsumerHeartbeatRequest, facts: FactStore, partitions: int
+    ) -> tuple[int, str]:
         """Return why another consumer will report no more facts about the epoch of `beat`.
 
         Args:
             beat: heartbeat of the consumer that may wait for these facts.
             facts: the facts of its run.
+            partitions: number of partitions of the job.
 
         Returns:
             The epoch of the other consumer, and the error as text for people; (0, "") without one.
@@ -141,8 +144,8 @@ class ConsumerRegistry:
         if failed:
             return max(failed)
         for one in others:
-            own = range(one.index, facts.partitions, one.count)
-            if one.epoch > beat.epoch and not facts.have_ended(beat.epoch, own):
+            own = range(one.index, partitions, one.count)
+            if one.epoch > beat.epoch and not all(facts.of(beat.epoch, p).ended for p in own):
                 return one.epoch, (
                     f"trainer {one.index} of {one.count} reads epoch {one.epoch + 1}, and has not "
                     f"read epoch {beat.epoch + 1} to its end. Take the same number of steps of "

@@ -16,8 +16,8 @@ from typing import Any
 from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
 from distributed_input.api.proto.types_pb2 import Job
+from distributed_input.assignment.facts import FactStore
 from distributed_input.dispatcher.consumers import ConsumerRegistry
-from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError, NotFoundError
 
@@ -35,6 +35,8 @@ class JobEntry:
     Attributes:
         registered: time of the last registration.
         used: time of the last registration or heartbeat of a consumer.
+        facts: facts of the run.
+        conflicts: number of reports that contradicted facts, in all runs.
         challenged: times of the first and last rejection of another job with its name.
         opening: times at which consumers opened the run, until their first heartbeat in it.
         contradicted: why runs have ended, by run.
@@ -42,16 +44,17 @@ class JobEntry:
 
     job: Job
     consumers: ConsumerRegistry
-    facts: FactStore
     registered: float
     used: float
+    facts: FactStore = field(default_factory=FactStore)
+    conflicts: int = 0
     challenged: tuple[float, float] | None = None
     opening: dict[str, float] = field(default_factory=dict)
     contradicted: dict[str, str] = field(default_factory=dict)
 
-    def begin_run(self, run: str, first_run: str, facts: FactStore) -> None:
+    def begin_run(self, run: str, first_run: str) -> None:
         """Begin a run, which starts without the facts of the last one: they may be wrong."""
-        self.job.run, self.job.first_run, self.facts = run, first_run or run, facts
+        self.job.run, self.job.first_run, self.facts = run, first_run or run, FactStore()
         self.opening.clear()
 
     def is_of_run(self, beat: ConsumerHeartbeatRequest) -> bool:
@@ -116,7 +119,7 @@ class JobRegistry:
         kept = Job()
         kept.CopyFrom(job)
         kept.first_run = job.first_run or job.run
-        entry = JobEntry(kept, ConsumerRegistry(self._limits), self.new_facts(job), now, now)
+        entry = JobEntry(kept, ConsumerRegistry(self._limits), now, now)
         if not job.run:
             self._begin_run(now, entry)
         entry.opening[incarnation] = now
@@ -125,12 +128,10 @@ class JobRegistry:
 
     def end_run(self, now: float, entry: JobEntry, contradiction: str) -> None:
         """End the run of all consumers, which contradict each other."""
-        conflicts = entry.facts.conflicts
         entry.contradicted[entry.job.run] = contradiction
         while len(entry.contradicted) > _MAX_CONTRADICTED:
             del entry.contradicted[next(iter(entry.contradicted))]
         self._begin_run(now, entry)
-        entry.facts.conflicts = conflicts
 
     def _begin_run(self, now: float, entry: JobEntry) -> None:
         """Begin a run of a job. It shares rows with the runs that read the same dataset now.
@@ -147,11 +148,7 @@ class JobRegistry:
         ]
         self._runs += 1
         run = f"{self._dispatcher_id}.{self._runs}"
-        entry.begin_run(run, min(others, key=_age, default=""), self.new_facts(entry.job))
-
-    def new_facts(self, job: Job) -> FactStore:
-        """Return a store without facts."""
-        return FactStore(job.partitions, job.num_splits, self._limits.fact_epochs)
+        entry.begin_run(run, min(others, key=_age, default=""))
 
     def get(self, now: float, name: str, other_than: str = "") -> Job:
         """Return the job in use under `name`. Raise NotFoundError if there is none.

@@ -11,6 +11,7 @@ from distributed_input.api.proto.dispatcher_pb2 import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     ConsumerInfo,
+    PartitionFact,
     StatusResponse,
     WorkerHeartbeatRequest,
     WorkerHeartbeatResponse,
@@ -20,7 +21,10 @@ from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.dispatcher.jobs import JobEntry, JobRegistry
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.workers import WorkerRegistry
+from distributed_input.link.statuses import InvalidRequestError
 from distributed_input.runtime import metrics
+
+_MAX_ROWS = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class DispatcherState:
     def consumer_beat(self, now: float, beat: ConsumerHeartbeatRequest) -> ConsumerAnswer:
         """Record a consumer's heartbeat. Without a job, the response only has the workers.
 
-        Raises ProtocolError, or as `ConsumerRegistry.beat` and `FactStore.merge`.
+        Raises ProtocolError, or as `ConsumerRegistry.beat` and `check_fact`.
         """
         who = f"the sidecar of consumer {beat.index} of job {beat.job}"
         protocol.check_protocol(beat.protocol, who)
@@ -154,16 +158,37 @@ class DispatcherState:
             return []  # each consumer has its own order, so there are no shared facts
         lowest, highest = entry.consumers.epochs()
         oldest = lowest - 1  # a consumer may still be at the end of the epoch before
-        conflicts = entry.facts.merge(beat.facts, oldest, highest + 1)
+        facts = [fact for fact in beat.facts if oldest <= fact.epoch <= highest + 1]
+        for fact in facts:
+            check_fact(fact, entry.job)
+        conflicts = entry.facts.merge(facts)
         if conflicts:
+            entry.conflicts += len(conflicts)
             self.jobs.end_run(now, entry, conflicts[0])
             response.contradiction = conflicts[0]
             return conflicts
-        entry.facts.forget(oldest)
-        others = entry.facts.known(beat.epoch - 1, lambda p: p % beat.count != beat.index)
+        entry.facts.forget(oldest, self.limits.fact_epochs)
+        others = entry.facts.messages(beat.epoch - 1, lambda p: p % beat.count != beat.index)
         response.facts.extend(others)
-        response.failed_epoch, response.failed = entry.consumers.failure(beat, entry.facts)
+        response.failed_epoch, response.failed = entry.consumers.failure(
+            beat, entry.facts, entry.job.partitions
+        )
         return conflicts
+
+
+def check_fact(fact: PartitionFact, job: types_pb2.Job) -> None:
+    """Raise InvalidRequestError, which names the field, if a job has no such partition or split."""
+    if fact.partition >= job.partitions:
+        raise InvalidRequestError(
+            f"facts.partition: {fact.partition}, but the job has {job.partitions} partitions"
+        )
+    if fact.first_ordinal + len(fact.split_rows) > job.num_splits:
+        raise InvalidRequestError(
+            f"facts.split_rows: {fact.first_ordinal} + {len(fact.split_rows)} splits in a "
+            f"partition, but the job has {job.num_splits} splits"
+        )
+    if fact.first_rows + sum(fact.split_rows) > _MAX_ROWS or fact.rows_seen > _MAX_ROWS:
+        raise InvalidRequestError("facts: a partition has at most 2**62 rows")
 
 
 def _job_samples(now: float, entry: JobEntry) -> Iterator[metrics.Sample]:
@@ -171,4 +196,4 @@ def _job_samples(now: float, entry: JobEntry) -> Iterator[metrics.Sample]:
     yield metrics.sample(metrics.DISPATCHER_CONSUMERS, len(entry.consumers.live(now)), job=name)
     yield metrics.sample(metrics.DISPATCHER_CONSUMER_LOSSES, entry.consumers.losses, job=name)
     yield metrics.sample(metrics.DISPATCHER_FENCED, entry.consumers.fenced, job=name)
-    yield metrics.sample(metrics.DISPATCHER_FACT_CONFLICTS, entry.facts.conflicts, job=name)
+    yield metrics.sample(metrics.DISPATCHER_FACT_CONFLICTS, entry.conflicts, job=name)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
+from distributed_input.assignment.facts import FactStore
 from distributed_input.dispatcher.consumers import ConsumerRegistry
-from distributed_input.dispatcher.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError
-from tests.unit.distributed_input.dispatcher.builders import consumer, fact
+from tests.unit.distributed_input.dispatcher.builders import PARTITIONS, consumer, fact
 
 LIMITS = DispatcherLimits(expiry=5.0)
 
@@ -29,42 +29,45 @@ def test_consumers_of_one_run_do_not_conflict():
 
 
 def test_an_error_is_reported_to_the_others_of_its_run_that_need_the_epoch():
-    consumers, facts = ConsumerRegistry(LIMITS), FactStore(2, 2, 8)
+    consumers, facts = ConsumerRegistry(LIMITS), FactStore()
     beats = [consumer(i, 2, f"i{i}", run="r", epoch=3) for i in range(2)]
     for beat in beats:
         consumers.beat(0.0, beat)
     none = 0, ""
-    assert [consumers.failure(beat, facts) for beat in beats] == [none, none]
+    assert [consumers.failure(beat, facts, PARTITIONS) for beat in beats] == [none, none]
     consumers.beat(1.0, consumer(1, 2, "i1", run="r", epoch=3, failed="row 7: no such file"))
     failure = 3, "trainer 1 of 2 has stopped: row 7: no such file"
-    assert consumers.failure(beats[0], facts) == failure
-    assert consumers.failure(beats[1], facts) == none
-    assert consumers.failure(consumer(0, 2, "i0", run="r", epoch=4), facts) == failure
-    assert consumers.failure(consumer(0, 2, "i0", run="s", epoch=3), facts) == none
+    assert consumers.failure(beats[0], facts, PARTITIONS) == failure
+    assert consumers.failure(beats[1], facts, PARTITIONS) == none
+    assert consumers.failure(consumer(0, 2, "i0", run="r", epoch=4), facts, PARTITIONS) == failure
+    assert consumers.failure(consumer(0, 2, "i0", run="s", epoch=3), facts, PARTITIONS) == none
     consumers.beat(2.0, beats[1])
-    assert consumers.failure(beats[0], facts) == none
+    assert consumers.failure(beats[0], facts, PARTITIONS) == none
 
 
 def test_one_that_has_left_an_epoch_before_its_end_is_reported_to_those_that_read_it():
-    consumers, facts = ConsumerRegistry(LIMITS), FactStore(4, 4, 8)
+    consumers, facts = ConsumerRegistry(LIMITS), FactStore()
     behind = consumer(0, 2, "i0", run="r", epoch=3)
     consumers.beat(0.0, behind)
     consumers.beat(0.0, consumer(1, 2, "i1", run="r", epoch=4))
     ended = [PartitionFact(partition=p, epoch=3, ended=True) for p in (1, 3)]
-    assert facts.merge(ended[:1], 0, 9) == []
-    epoch, text = consumers.failure(behind, facts)
+    assert facts.merge(ended[:1]) == []
+    epoch, text = consumers.failure(behind, facts, PARTITIONS)
     assert epoch == 4
     assert text.startswith("trainer 1 of 2 reads epoch 5, and has not read epoch 4 to its end")
-    assert consumers.failure(consumer(0, 2, "i0", run="s", epoch=3), facts) == (0, "")
+    assert consumers.failure(consumer(0, 2, "i0", run="s", epoch=3), facts, PARTITIONS) == (0, "")
     three = [consumer(i, 3, f"j{i}", run="r", epoch=4 - i % 2) for i in range(3)]
     three[1].failed = "row 7: no such file"
     third = ConsumerRegistry(LIMITS)
     for beat in three:
         third.beat(0.0, beat)
     waiting = consumer(2, 3, "j2", run="r", epoch=3)
-    assert third.failure(waiting, facts)[1] == "trainer 1 of 3 has stopped: row 7: no such file"
-    assert facts.merge(ended[1:], 0, 9) == []
-    assert consumers.failure(behind, facts) == (0, "")
+    assert (
+        third.failure(waiting, facts, PARTITIONS)[1]
+        == "trainer 1 of 3 has stopped: row 7: no such file"
+    )
+    assert facts.merge(ended[1:]) == []
+    assert consumers.failure(behind, facts, PARTITIONS) == (0, "")
 
 
 def test_a_newer_incarnation_fences_the_older_one():

@@ -119,13 +119,13 @@ def test_an_old_challenge_is_ignored(jobs):
 
 
 def facts_of(jobs):
-    return jobs.entry("train").facts.known(0, lambda p: True)
+    return jobs.entry("train").facts.messages(0, lambda p: True)
 
 
 def test_an_unused_job_is_hidden_and_its_next_run_begins_without_facts(jobs):
     """The files may have changed."""
     jobs.register(0.0, job())
-    jobs.entry("train").facts.merge([fact(0, [3])], 0, 0)
+    jobs.entry("train").facts.merge([fact(0, [3])])
     assert without_run(jobs.get(9.9, "train")) == job()
     with pytest.raises(NotFoundError, match="train is not registered"):
         jobs.get(10.0, "train")

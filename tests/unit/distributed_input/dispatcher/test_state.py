@@ -19,7 +19,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatResponse
 from distributed_input.dispatcher import jobs
 from distributed_input.dispatcher.state import DispatcherState
-from distributed_input.link.statuses import NotFoundError
+from distributed_input.link.statuses import InvalidRequestError, NotFoundError
 from tests.unit.distributed_input.dispatcher.builders import (
     PARTITIONS,
     SPLITS,
@@ -214,6 +214,24 @@ def test_a_job_remembers_a_bounded_number_of_contradictions(monkeypatch):
     assert entry.job.run not in entry.contradicted
 
 
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (fact(PARTITIONS), "facts.partition: 4"),
+        (fact(0, [1] * (SPLITS + 1)), "facts.split_rows"),
+        (fact(0, [1], first_ordinal=SPLITS), "facts.split_rows"),
+        (fact(0, [1 << 63]), "2\\*\\*62"),
+        (fact(0, rows_seen=1 << 63), "2\\*\\*62"),
+    ],
+)
+def test_an_invalid_fact_names_the_field_and_changes_nothing(bad, field):
+    dispatcher = state()
+    run = dispatcher.jobs.register(0.0, job()).run
+    with pytest.raises(InvalidRequestError, match=field):
+        dispatcher.consumer_beat(0.0, consumer(0, facts=[fact(1, [3]), bad], run=run))
+    assert not dispatcher.jobs.entry("train").facts.messages(0, lambda partition: True)
+
+
 def test_contradictions_are_reported():
     known = state()
     run = opened(known, 0.0, "a")
@@ -231,7 +249,7 @@ def test_facts_of_finished_epochs_are_removed():
         for index in range(2):
             own = [fact(p, [epoch + 1], epoch=epoch) for p in (index, index + 2)]
             beat(known, epoch / 10, index, 2, f"i{index}", epoch=epoch, facts=own)
-    everything = entry.facts.known(0, lambda p: True)
+    everything = entry.facts.messages(0, lambda p: True)
     assert sorted({f.epoch for f in everything}) == [3, 4]
 
 
@@ -251,7 +269,7 @@ def test_a_fenced_consumer_gets_the_reason_and_its_facts_are_ignored():
     assert "incarnation 2" in answer.fenced_by
     entry = known.jobs.entry("train")
     assert entry is not None
-    assert entry.facts.known(0, lambda p: True) == []
+    assert entry.facts.messages(0, lambda p: True) == []
 
 
 def test_a_consumer_that_joins_another_job_leaves_the_first():
@@ -396,7 +414,7 @@ class AnyClients(RuleBasedStateMachine):
         entry = self.known.jobs.entry(name)
         if entry is not None and not answer.response.fenced:
             lowest = min(c.last.epoch for c in entry.consumers.live(self.now))
-            kept = entry.facts.known(0, lambda p: True)
+            kept = entry.facts.messages(0, lambda p: True)
             assert all(f.epoch >= lowest - 1 for f in kept)
 
     @invariant()
@@ -408,7 +426,7 @@ class AnyClients(RuleBasedStateMachine):
             live = [c.last for c in entry.consumers.live(self.now)]
             assert len(live) <= 4
             assert max(Counter(last.index for last in live).values(), default=0) <= 1
-            kept = entry.facts.known(0, lambda p: True)
+            kept = entry.facts.messages(0, lambda p: True)
             assert len({f.epoch for f in kept}) <= 3
             assert sum(len(f.split_rows) for f in kept) <= 3 * SPLITS * PARTITIONS
         self.known.expire(self.now)

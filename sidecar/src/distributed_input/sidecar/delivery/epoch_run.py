@@ -24,10 +24,10 @@ from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_allocation import SlotAllocation
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.delivery.unit_writer import UnitWriter
-from distributed_input.sidecar.errors import LeftEpochError, OtherConsumerError
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
+from distributed_input.sidecar.steps.partition_facts import LeftEpochError, OtherConsumerError
 from distributed_input.sidecar.steps.row_source import RowSource
 
 _log = logs.get("sidecar.epoch")

@@ -31,9 +31,12 @@ from distributed_input.assignment.jobs import is_same
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.heartbeats.dispatcher_client import CALL_SECONDS, DispatcherClient
 from distributed_input.runtime import logs
-from distributed_input.sidecar.errors import LeftEpochError, OtherConsumerError
 from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
-from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from distributed_input.sidecar.steps.partition_facts import (
+    LeftEpochError,
+    OtherConsumerError,
+    PartitionFacts,
+)
 from distributed_input.sidecar.streams.local_share import LocalSample, LocalShare
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
@@ -288,7 +291,7 @@ class DispatcherLink:
         self._update_workers(answer.workers, now)
         if self._pod:
             self._share_locally(request, now)
-        self._merge_facts(registered, request, answer, number)
+        contradiction = self._merge_facts(registered, request, answer, number)
         if answer.fenced:
             self._consumer.refuse(
                 FencedError(
@@ -296,8 +299,8 @@ class DispatcherLink:
                     f"here: {answer.fenced_by or 'another one took its place'}"
                 )
             )
-        if answer.contradiction:
-            self._end_run(answer.contradiction, request.run)
+        if contradiction := answer.contradiction or contradiction:
+            self._end_run(contradiction, request.run)
         if not answer.job_unknown:
             with self._counted:
                 self._confirmed = number
@@ -313,20 +316,20 @@ class DispatcherLink:
         request: dispatcher_pb2.ConsumerHeartbeatRequest,
         answer: dispatcher_pb2.ConsumerHeartbeatResponse,
         number: int,
-    ) -> None:
-        """Add the facts of an answer if they belong to this run.
+    ) -> str:
+        """Add the facts of an answer if they belong to this run. Return a contradiction, or "".
 
         If other trainers have begun a run while the dispatcher did not get the heartbeats of this
         one, and its trainer reads on, it belongs to theirs.
         """
         with self._joining:
             if registered is not self._registered or registered.job is None:
-                return
+                return ""
             if answer.run in ("", request.run):
                 failed = answer.failed_epoch, number, answer.failed
                 self._failed = failed if answer.failed else None
-                self.partition_facts.merge(answer.facts)
-            elif not request.no_trainer:
+                return next(iter(self.partition_facts.merge(answer.facts)), "")
+            if not request.no_trainer:
                 job = types_pb2.Job()
                 job.CopyFrom(registered.job)
                 job.run = answer.run
@@ -334,6 +337,7 @@ class DispatcherLink:
                 self._failed = None
                 self._registered = replace(registered, job=job)
                 self.request_heartbeat()
+            return ""
 
     def _heartbeat(
         self, job: types_pb2.Job | None, leaving: bool

@@ -1,51 +1,25 @@
-"""Facts about partitions, as the dispatcher exchanges them between consumers.
+"""Facts about the partitions of other consumers, as the dispatcher exchanges them.
 
-A fact about an epoch never becomes wrong: the length of a split, a lower bound of a partition's
-rows, the end of a partition. Facts may be late or missing at any time. Code that needs one waits
-for it with a deadline, or assumes less.
+Facts may be late or missing at any time. Code that needs one waits for it with a deadline, or
+assumes less.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 
+from distributed_input.api.errors import DatasetFnError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.assignment.facts import FactStore, PartitionKnowledge
 
 
-@dataclass
-class PartitionKnowledge:
-    """All facts about one partition in one epoch.
+class OtherConsumerError(DatasetFnError):
+    """An error has ended the epoch of another consumer, which this one waits for."""
 
-    Attributes:
-        borders: rows of the partition before a split, by the index of the split.
-        rows_seen: rows that the partition has at least.
-        ended: whether `rows_seen` is all of them.
-        replayed: rows that workers have replayed. While it grows, the reader is not idle.
-    """
 
-    borders: dict[int, int] = field(default_factory=lambda: {0: 0})
-    rows_seen: int = 0
-    ended: bool = False
-    replayed: int = 0
-
-    def merge(self, fact: dispatcher_pb2.PartitionFact) -> None:
-        """Add the facts that one consumer has reported."""
-        self.replayed = max(self.replayed, fact.remade)
-        rows = fact.first_rows
-        self.borders[fact.first_ordinal] = rows
-        for i, length in enumerate(fact.split_rows):
-            rows += length
-            self.borders[fact.first_ordinal + i + 1] = rows
-        if fact.ended:
-            self.ended, self.rows_seen = True, fact.rows_seen
-        elif not self.ended:
-            self.rows_seen = max(self.rows_seen, fact.rows_seen, rows)
-
-    def last_border(self, rows: int) -> tuple[int, int]:
-        """Return (index of a split, rows before it) of the last known border up to `rows`."""
-        return max((o, before) for o, before in self.borders.items() if before <= rows)
+class LeftEpochError(UnavailableError):
+    """Another consumer reads a later epoch, and has not ended the one that this one waits for."""
 
 
 class PartitionFacts:
@@ -57,34 +31,29 @@ class PartitionFacts:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], PartitionKnowledge] = {}
+        self._known = FactStore()
         self.changed = threading.Condition()
         self.merged = 0
 
-    def merge(self, facts: Iterable[dispatcher_pb2.PartitionFact]) -> None:
-        """Add facts that the dispatcher has sent."""
+    def merge(self, facts: Iterable[dispatcher_pb2.PartitionFact]) -> list[str]:
+        """Add facts that the dispatcher has sent. Return descriptions of contradictions."""
         with self.changed:
-            for fact in facts:
-                key = (fact.epoch, fact.partition)
-                self._known.setdefault(key, PartitionKnowledge()).merge(fact)
+            conflicts = self._known.merge(facts)
             self.merged += 1
             self.changed.notify_all()
+            return conflicts
 
     def of(self, epoch: int, partition: int) -> PartitionKnowledge:
-        """Return a snapshot of the facts about a partition."""
+        """Return the facts about a partition."""
         with self.changed:
-            known = self._known.get((epoch, partition))
-            if known is None:
-                return PartitionKnowledge()
-            return replace(known, borders=dict(known.borders))
+            return self._known.of(epoch, partition)
 
     def clear(self) -> None:
         """Drop all facts, because another run follows."""
         with self.changed:
-            self._known.clear()
+            self._known = FactStore()
 
     def forget_before(self, epoch: int) -> None:
         """Drop the facts of epochs before `epoch`."""
         with self.changed:
-            for key in [key for key in self._known if key[0] < epoch]:
-                del self._known[key]
+            self._known.forget(epoch)

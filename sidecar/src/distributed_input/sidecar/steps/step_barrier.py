@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment import splits as assignment
+from distributed_input.assignment.facts import PartitionKnowledge
 from distributed_input.assignment.share import Share
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
-from distributed_input.sidecar.steps.partition_facts import PartitionKnowledge
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 
 _REFRESH_SECONDS = 1.0  # an older split border is right too, it only makes a replay longer

@@ -26,10 +26,9 @@ from distributed_input.sidecar.delivery import epoch_run
 from distributed_input.sidecar.delivery.epoch_run import EpochRequest, EpochRun
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
-from distributed_input.sidecar.errors import OtherConsumerError
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
-from distributed_input.sidecar.steps.partition_facts import PartitionFacts
+from distributed_input.sidecar.steps.partition_facts import OtherConsumerError, PartitionFacts
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats

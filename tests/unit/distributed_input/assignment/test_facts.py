@@ -7,52 +7,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
-from distributed_input.dispatcher.facts import FactStore
-from distributed_input.link.statuses import InvalidRequestError
+from distributed_input.assignment.facts import FactStore, PartitionKnowledge
 from tests.unit.distributed_input.dispatcher.builders import PARTITIONS, SPLITS, fact
 
 
-def facts(most_epochs: int = 64) -> FactStore:
-    return FactStore(PARTITIONS, SPLITS, most_epochs)
-
-
 def all_of(known: FactStore) -> list[PartitionFact]:
-    return known.known(0, lambda partition: True)
+    return known.messages(0, lambda partition: True)
 
 
 def test_the_longest_prefix_and_the_most_rows_are_kept():
-    known = facts()
-    assert known.merge([fact(0, [5, 6], rows_seen=12)], 0, 0) == []
-    assert known.merge([fact(0, [5], rows_seen=7)], 0, 0) == []
-    assert known.merge([fact(0, [5, 6, 7], rows_seen=18)], 0, 0) == []
+    known = FactStore()
+    assert known.merge([fact(0, [5, 6], rows_seen=12)]) == []
+    assert known.merge([fact(0, [5], rows_seen=7)]) == []
+    assert known.merge([fact(0, [5, 6, 7], rows_seen=18)]) == []
     assert all_of(known) == [fact(0, [5, 6, 7], rows_seen=18)]
 
 
 def test_the_end_of_a_partition_is_kept():
-    known = facts()
-    known.merge([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
-    known.merge([fact(0, [5], rows_seen=5)], 0, 0)
+    known = FactStore()
+    known.merge([fact(0, [5], rows_seen=5, ended=True)])
+    known.merge([fact(0, [5], rows_seen=5)])
     assert all_of(known) == [fact(0, [5], rows_seen=5, ended=True)]
 
 
 def test_the_maximum_of_remade_rows_is_kept_and_returned():
-    known = facts()
+    known = FactStore()
     for remade in (3, 9, 0):
         found = fact(0, [5], rows_seen=7)
         found.remade = remade
-        known.merge([found], 0, 0)
+        known.merge([found])
     assert [found.remade for found in all_of(known)] == [9]
 
 
 def test_ranges_join_when_the_splits_between_them_are_known():
-    known = facts()
-    known.merge([fact(0, [1, 2], rows_seen=3)], 0, 0)
-    known.merge([fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20)], 0, 0)
+    known = FactStore()
+    known.merge([fact(0, [1, 2], rows_seen=3)])
+    known.merge([fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20)])
     assert all_of(known) == [
         fact(0, [1, 2], rows_seen=20),
         fact(0, [5], first_ordinal=4, first_rows=10, rows_seen=20),
     ]
-    known.merge([fact(0, [3, 4], first_ordinal=2, first_rows=3)], 0, 0)
+    known.merge([fact(0, [3, 4], first_ordinal=2, first_rows=3)])
     assert all_of(known) == [fact(0, [1, 2, 3, 4, 5], rows_seen=20)]
 
 
@@ -66,12 +61,11 @@ def test_ranges_join_when_the_splits_between_them_are_known():
     ],
 )
 def test_a_contradicting_report_is_rejected_as_a_whole(second, problem):
-    known = facts()
-    known.merge([fact(0, [5, 6], rows_seen=12)], 0, 0)
-    (reported,) = known.merge([second], 0, 0)
+    known = FactStore()
+    known.merge([fact(0, [5, 6], rows_seen=12)])
+    (reported,) = known.merge([second])
     assert problem in reported
     assert "epoch 0, partition 0" in reported
-    assert known.conflicts == 1
     assert all_of(known) == [fact(0, [5, 6], rows_seen=12)]
 
 
@@ -85,44 +79,26 @@ def test_a_contradicting_report_is_rejected_as_a_whole(second, problem):
     ],
 )
 def test_rows_after_the_end_are_a_contradiction(second):
-    known = facts()
-    known.merge([fact(0, [5], rows_seen=5, ended=True)], 0, 0)
-    assert len(known.merge([second], 0, 0)) == 1
+    known = FactStore()
+    known.merge([fact(0, [5], rows_seen=5, ended=True)])
+    assert len(known.merge([second])) == 1
     assert all_of(known) == [fact(0, [5], rows_seen=5, ended=True)]
 
 
-@pytest.mark.parametrize(
-    ("bad", "field"),
-    [
-        (fact(PARTITIONS), "facts.partition: 4"),
-        (fact(0, [1] * (SPLITS + 1)), "facts.split_rows"),
-        (fact(0, [1], first_ordinal=SPLITS), "facts.split_rows"),
-        (fact(0, [1 << 63]), "2\\*\\*62"),
-        (fact(0, rows_seen=1 << 63), "2\\*\\*62"),
-    ],
-)
-def test_an_invalid_report_names_the_field_and_changes_nothing(bad, field):
-    known = facts()
-    with pytest.raises(InvalidRequestError, match=field):
-        known.merge([fact(1, [3]), bad], 0, 0)
-    assert all_of(known) == []
-
-
-def test_only_the_requested_epochs_are_merged():
-    known = facts()
-    known.merge([fact(0, [e + 1], epoch=e) for e in range(10)], 3, 7)
-    assert [f.epoch for f in all_of(known)] == [3, 4, 5, 6, 7]
+def test_facts_of_epochs_that_are_over_are_forgotten():
+    known = FactStore()
+    known.merge([fact(0, [e + 1], epoch=e) for e in range(8)])
     known.forget(5)
     assert [f.epoch for f in all_of(known)] == [5, 6, 7]
-    assert [f.epoch for f in known.known(6, lambda p: True)] == [6, 7]
-    assert known.known(6, lambda p: p != 0) == []
+    assert [f.epoch for f in known.messages(6, lambda p: True)] == [6, 7]
+    assert known.messages(6, lambda p: p != 0) == []
 
 
 def test_the_number_of_epochs_is_bounded():
-    known = facts(most_epochs=3)
+    known = FactStore()
     for epoch in range(100):
-        known.merge([fact(0, [1], epoch=epoch)], 0, 1000)
-        known.forget(-1)
+        known.merge([fact(0, [1], epoch=epoch)])
+        known.forget(0, most_epochs=3)
     assert [f.epoch for f in all_of(known)] == [97, 98, 99]
 
 
@@ -153,11 +129,11 @@ def true_reports(draw: st.DrawFn) -> tuple[list[int], list[PartitionFact]]:
 @given(true_reports(), st.randoms(use_true_random=False))
 def test_true_reports_merge_to_the_same_facts_in_any_order(drawn, random):
     lengths, reports = drawn
-    known, shuffled = facts(), facts()
+    known, shuffled = FactStore(), FactStore()
     borders: set[tuple[int, int]] = set()
     rows, ended = 0, False
     for report in reports:
-        assert known.merge([report], 0, 0) == []
+        assert known.merge([report]) == []
         found = all_of(known)
         now = {
             (f.first_ordinal + i, f.first_rows + sum(f.split_rows[:i]))
@@ -169,7 +145,7 @@ def test_true_reports_merge_to_the_same_facts_in_any_order(drawn, random):
         assert all(f.rows_seen >= rows and (f.ended or not ended) for f in found)
         borders, rows, ended = now, found[0].rows_seen, found[0].ended
     for report in random.sample(reports * 2, len(reports) * 2):
-        assert shuffled.merge([report], 0, 0) == []
+        assert shuffled.merge([report]) == []
     assert all_of(shuffled) == all_of(known)
 
 
@@ -189,9 +165,30 @@ def test_true_reports_merge_to_the_same_facts_in_any_order(drawn, random):
 )
 def test_returned_facts_are_consistent_for_any_reports(reports):
     """Another store can merge all returned facts without a contradiction."""
-    known, other = facts(), facts()
+    known, other = FactStore(), FactStore()
     for report in reports:
-        known.merge([report], 1, 4)
-        assert other.merge(all_of(known), 0, 9) == []
-    assert {f.epoch for f in all_of(known)} <= {1, 2, 3, 4}
+        known.merge([report])
+        assert other.merge(all_of(known)) == []
     assert all_of(other) == all_of(known)
+
+
+def test_the_last_border_is_at_or_before_the_rows() -> None:
+    known = PartitionKnowledge().merge(fact(0, [3, 4]))
+    borders = [known.last_border(rows) for rows in (0, 2, 3, 6, 7, 100)]
+    assert borders == [(0, 0), (0, 0), (1, 3), (1, 3), (2, 7), (2, 7)]
+
+
+def test_facts_of_other_epochs_and_partitions_are_separate() -> None:
+    known = FactStore()
+    known.merge([fact(0, [3]), fact(1, [4]), fact(0, [5], epoch=1)])
+    seen = [known.of(epoch, p).rows_seen for epoch, p in ((0, 0), (0, 1), (1, 0), (1, 1))]
+    assert seen == [3, 4, 5, 0]
+
+
+def test_a_snapshot_does_not_change_with_later_facts() -> None:
+    known = FactStore()
+    known.merge([fact(0, [3])])
+    before = known.of(0, 0)
+    known.merge([fact(0, [3, 4])])
+    assert before.borders == {0: 0, 1: 3}
+    assert known.of(0, 0).borders == {0: 0, 1: 3, 2: 7}
