@@ -19,9 +19,9 @@ from distributed_input.link import statuses
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.heartbeats import dispatcher_client
 from distributed_input.link.heartbeats.dispatcher_client import DispatcherClient
-from distributed_input.sidecar.delivery import slot_allocation, slot_pool
+from distributed_input.sidecar.delivery import outbox as outboxes
+from distributed_input.sidecar.delivery import slot_pool
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
-from distributed_input.sidecar.delivery.slot_allocation import SlotAllocation
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
 from distributed_input.sidecar.inputs import dispatcher_link, job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
@@ -50,7 +50,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
     clock = VirtualTime(monkeypatch)
     clock.replace(
         dispatcher_client, dispatcher_link, epoch_reader, job_input, partition_facts,
-        progress_deadline, slot_allocation, slot_pool, split_stream, worker_pool,
+        outboxes, progress_deadline, slot_pool, split_stream, worker_pool,
     )  # fmt: skip
     return clock
 
@@ -357,13 +357,13 @@ def test_a_stream_whose_workers_all_fail(
 def test_a_trainer_that_holds_all_slots(tmp_path: Path, clock: VirtualTime) -> None:
     slots, trainer = SlotPool(tmp_path / "slots", 4 * ALIGN), Trainer()
     outbox = UnitOutbox(trainer.socket, slots)
-    allocation = SlotAllocation(slots, outbox, threading.Event(), TIMEOUT)
+    cancelled = threading.Event()
     for _ in range(4):
-        allocation.allocate(ALIGN)
+        outbox.allocate(ALIGN, cancelled, TIMEOUT)
     outbox.record_progress(trainer_pb2.Progress(waiting=True))
     began = clock.now
     with pytest.raises(UnavailableError, match="holds all 4 batches"):
-        allocation.allocate(ALIGN)
+        outbox.allocate(ALIGN, cancelled, TIMEOUT)
     assert 30 <= clock.now - began < 33
     slots.close()
     trainer.close()

@@ -7,14 +7,14 @@ import os
 import socket
 import struct
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.link.trainer import packet_socket
-from distributed_input.runtime import logs
+from distributed_input.runtime import logs, metrics
 from distributed_input.runtime.files import shared_files
-from distributed_input.runtime.metrics import Sample
-from distributed_input.sidecar.inputs.metric_samples import samples
+from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
 
@@ -54,9 +54,9 @@ class SidecarServer:
         """Whether the server accepts connections."""
         return self._thread.is_alive()
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[metrics.Sample]:
         """Return the metrics of all inputs."""
-        return [sample for job in self._registry.all() for sample in samples(job)]
+        return [sample for job in self._registry.all() for sample in _samples(job)]
 
     def close(self) -> None:
         """Stop serving. Trainers get a retryable error."""
@@ -81,6 +81,32 @@ class SidecarServer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_SEND_TIMEOUT_SECONDS))
             session = TrainerSession(sock, self._registry)
             threading.Thread(target=session.serve, name="connection", daemon=True).start()
+
+
+def _samples(job: JobInput) -> Iterator[metrics.Sample]:
+    """Yield the present value of each metric. Counters count from the start of the process."""
+    stats, streams, link, name = job.sessions.stats(), job.streams, job.link, job.config.name
+    for definition, value in (
+        (metrics.SIDECAR_ROWS, stats.rows),
+        (metrics.SIDECAR_BYTES, stats.bytes),
+        (metrics.SIDECAR_BATCHES, stats.batches),
+        (metrics.SIDECAR_WAIT_SECONDS, stats.wait_seconds),
+        (metrics.SIDECAR_WALL_SECONDS, stats.wall_seconds),
+        (metrics.SIDECAR_BUFFER_FILL, stats.buffer_fill),
+        (metrics.SIDECAR_OPEN_STREAMS, link.pool.open_streams),
+        (metrics.SIDECAR_RECEIVED_BYTES, streams.bytes),
+        (metrics.SIDECAR_WORKER_LOSSES, link.pool.lost_workers),
+        (metrics.SIDECAR_REPLAYS, streams.replays),
+        (metrics.SIDECAR_REPLAY_MISMATCHES, streams.mismatches),
+        (metrics.SIDECAR_EPOCH, stats.epoch),
+        (metrics.SIDECAR_USEFUL_WORKERS, stats.useful_workers),
+        (metrics.SIDECAR_RING_BYTES, job.slots.size),
+        (metrics.SIDECAR_RING_USED_BYTES, job.slots.used),
+        (metrics.SIDECAR_HEARTBEAT_AGE_SECONDS, link.heartbeat_age),
+    ):
+        yield metrics.sample(definition, value, input=name)
+    for cause, count in streams.reconnects.copy().items():
+        yield metrics.sample(metrics.SIDECAR_RECONNECTS, count, input=name, cause=cause)
 
 
 def _timeval(seconds: float) -> bytes:

@@ -19,9 +19,7 @@ from distributed_input.link.errors import Cancelled, internal_error
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
-from distributed_input.sidecar.delivery.failures import failure_message
-from distributed_input.sidecar.delivery.outbox import UnitOutbox
-from distributed_input.sidecar.delivery.slot_allocation import SlotAllocation
+from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.delivery.unit_writer import UnitWriter
 from distributed_input.sidecar.steps import resume
@@ -85,7 +83,7 @@ class EpochRun:
         self._slots, self._outbox, self._on_sent = slots, outbox, on_sent
         self._reader = EpochReader(source, share, request.epoch, outbox)
         self._cancelled = self._reader.cancelled
-        self._allocation = SlotAllocation(slots, outbox, self._cancelled, source.timeout_seconds)
+        self._timeout_seconds = source.timeout_seconds
         self._drop = self._job.remainder == types_pb2.DROP and not share.whole
         self._units = 0  # sent
         self._skip = 0  # units of the first step that are read again and that the trainer has got
@@ -163,7 +161,7 @@ class EpochRun:
         """Send one batch as units. Return False at the end of the epoch."""
         columns = self._reader.plan.columns
         writers = [
-            UnitWriter(self._slots, self._allocation.allocate, columns, self._share.unit_rows)
+            UnitWriter(self._slots, self._allocate, columns, self._share.unit_rows)
             for _ in range(self._share.units)
         ]
         try:
@@ -171,6 +169,9 @@ class EpochRun:
         finally:
             for writer in writers:
                 writer.abandon()  # of a step that was dropped, cancelled or not needed
+
+    def _allocate(self, size: int) -> int:
+        return self._outbox.allocate(size, self._cancelled, self._timeout_seconds)
 
     def _deliver(self, steps: EpochSteps, writers: list[UnitWriter]) -> bool:
         batch = self._share.batch

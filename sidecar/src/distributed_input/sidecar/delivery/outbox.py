@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
-from distributed_input.api.errors import DistributedInputError
+from distributed_input.api.errors import DistributedInputError, UnavailableError, as_utf8
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_TRAINER_BYTES
 from distributed_input.link.errors import Cancelled
@@ -18,6 +18,8 @@ from distributed_input.sidecar.delivery.trainer_times import TrainerTimes
 _SMALL_BYTES = 256 << 10  # a packet of its own for a smaller unit costs as much as its rows
 _PENDING_UNITS = 16  # most units in one packet
 _PAUSE_SECONDS = 4.0  # a trainer that waits for a unit reports it after 2 s
+_ERROR_CHARACTERS = 20_000  # each has at most six bytes, and a packet is limited
+_HELD_SECONDS = 30.0  # a trainer that waits while it holds all slots gets an error after this
 _FIELD_BYTES = 8  # most bytes of a field's tag and length
 
 
@@ -132,6 +134,38 @@ class UnitOutbox:
         for slot in held:
             self._slots.release(slot)
 
+    def allocate(self, size: int, cancelled: threading.Event, timeout_seconds: float) -> int:
+        """Wait for a slot of `size` bytes and return its offset.
+
+        The wait has no limit while the trainer is behind. It is limited while the trainer waits for
+        a batch and holds all slots.
+
+        Raises:
+            ConfigError: the slot is larger than the pool.
+            UnavailableError: the trainer waits and holds all slots.
+            Cancelled: `cancelled` is set.
+        """
+        waiting_since: float | None = None
+        while True:
+            slot = self._slots.allocate(size, 0.0, cancelled)
+            if slot is None:
+                self.flush(cancelled)
+                slot = self._slots.allocate(size, time.monotonic() + 1.0, cancelled)
+            if slot is not None:
+                return slot
+            if cancelled.is_set():
+                raise Cancelled
+            if not self.trainer_waits:
+                waiting_since = None
+                continue
+            waiting_since = waiting_since or time.monotonic()
+            if time.monotonic() - waiting_since > min(_HELD_SECONDS, timeout_seconds):
+                raise UnavailableError(
+                    f"the trainer holds all {self._slots.slots} batches that fit into the buffer "
+                    f"of {self._slots.size:,} bytes and waits for another one of {size:,} bytes. "
+                    "Copy batches that are kept, or raise spec.sidecar.buffer"
+                )
+
     @property
     def holds_slots(self) -> bool:
         """Whether the trainer holds slots."""
@@ -143,6 +177,20 @@ class UnitOutbox:
             for slot in self._held:
                 self._slots.release(slot)
             self._held.clear()
+
+
+def failure_message(error: DistributedInputError, generation: int = 0) -> trainer_pb2.FromSidecar:
+    """Return the message whose error the trainer's iterator raises.
+
+    Args:
+        error: error to report.
+        generation: generation of units that failed, or 0 for the whole connection.
+    """
+    text = as_utf8(str(error)[:_ERROR_CHARACTERS])
+    module = DistributedInputError.__module__  # the trainer does not know the sidecar's own errors
+    kind = next(base.__name__ for base in type(error).__mro__ if base.__module__ == module)
+    failure = trainer_pb2.Failure(kind=kind, message=text, generation=generation)
+    return trainer_pb2.FromSidecar(failure=failure)
 
 
 def _count_in_packet(units: Sequence[trainer_pb2.Unit]) -> int:

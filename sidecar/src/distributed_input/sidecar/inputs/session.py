@@ -18,10 +18,9 @@ from distributed_input.link.errors import Cancelled, internal_error
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
 from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence
-from distributed_input.sidecar.delivery.failures import failure_message
-from distributed_input.sidecar.delivery.outbox import UnitOutbox
-from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
+from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.reader_sessions import ConsumerStats
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import UsefulWorkers

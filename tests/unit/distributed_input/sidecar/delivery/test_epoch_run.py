@@ -211,6 +211,12 @@ class Run:
         self.run = EpochRun(request, source, share, self.slots, own, self._sent)
         assert not self.run.done
 
+    def allocate(self, size: int, cancelled: threading.Event, timeout_seconds: float) -> int:
+        """Return a free slot."""
+        slot = self.slots.allocate(size, 0.0, cancelled)
+        assert slot is not None
+        return slot
+
     def deliver(self) -> list[str]:
         """Run to the end. Return what was sent, asked and requested."""
         self.run._run()

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.api.errors import ConfigError
+from distributed_input.api.errors import ConfigError, UnavailableError, from_kind
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import TO_TRAINER_BYTES
 from distributed_input.link.errors import Cancelled
 from distributed_input.sidecar.delivery import outbox as module
-from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
 from tests.unit.distributed_input.positions import largest_position
 from tests.unit.distributed_input.sidecar.delivery.sockets import Trainer
 
 NEVER = threading.Event()
+SIZE = 64 * ALIGN
 END = trainer_pb2.FromSidecar(end=trainer_pb2.EpochEnd(generation=1))
 
 
@@ -237,3 +238,43 @@ def test_a_trainer_pauses_if_it_neither_reads_nor_waits_for_some_seconds(
     outbox.record_progress(trainer_pb2.Progress(generation=1, waiting=True))
     now += 60.0
     assert not outbox.trainer_pauses, "it waits"
+
+
+def test_an_allocation_first_sends_the_units_kept_back(outbox: UnitOutbox) -> None:
+    cancelled = threading.Event()
+    first = outbox.allocate(SIZE, cancelled, 10.0)
+    outbox.send_unit(trainer_pb2.Unit(slot=first, sizes=[SIZE]), cancelled)
+    threading.Timer(0.1, outbox.release, [[first]]).start()
+    assert outbox.allocate(SIZE, cancelled, 10.0) == first
+    assert not outbox.has_unsent
+
+
+def test_a_trainer_that_waits_and_holds_all_slots_gets_an_error(outbox: UnitOutbox) -> None:
+    cancelled = threading.Event()
+    for _ in range(64):
+        outbox.allocate(ALIGN, cancelled, 0.0)
+    outbox.record_progress(trainer_pb2.Progress(waiting=True))
+    with pytest.raises(UnavailableError, match=r"holds all 64 batches .*spec\.sidecar\.buffer"):
+        outbox.allocate(ALIGN, cancelled, 0.0)
+
+
+def test_a_cancelled_allocation_ends(outbox: UnitOutbox) -> None:
+    cancelled = threading.Event()
+    outbox.allocate(SIZE, cancelled, 10.0)
+    cancelled.set()
+    with pytest.raises(Cancelled):
+        outbox.allocate(ALIGN, cancelled, 10.0)
+
+
+def test_the_trainer_can_raise_the_same_error() -> None:
+    failure = failure_message(ConfigError("spec.epochs: wrong"), 3).failure
+    error = from_kind(failure.kind, failure.message)
+    assert (type(error), str(error), failure.generation) == (ConfigError, "spec.epochs: wrong", 3)
+
+
+@pytest.mark.parametrize("character", ["x", "数", "\udcff"], ids=["1", "3", "6 bytes"])
+def test_a_long_error_fits_into_a_packet(character: str) -> None:
+    message = failure_message(ConfigError("row 7: " + character * 1_000_000))
+    assert message.ByteSize() <= TO_TRAINER_BYTES
+    assert message.failure.message.startswith("row 7: ")
+    assert message.failure.kind == "ConfigError"

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from distributed_input.api.errors import PositionError
+from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import share
 from distributed_input.client import open_readers
 from distributed_input.client.reader import InputReader
 from distributed_input.link.trainer.ring import Batch
 from distributed_input.sidecar.delivery import outbox
-from distributed_input.sidecar.inputs.consumer_stats import ConsumerStats
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.reader_sessions import ConsumerStats
 from tests.unit.distributed_input.sidecar.system import (
     BATCH,
     ROWS,
@@ -234,3 +235,12 @@ def test_trainers_that_start_again_together_begin_a_new_run(tmp_path: Path) -> N
             eventually(lambda: all(job.sessions.is_idle for job in jobs))
     (first, second), (third, fourth) = runs
     assert first == second != third == fourth
+
+
+def test_counts_are_added_and_states_are_the_later_ones() -> None:
+    earlier = ConsumerStats(1, 2, 3, 4, 5.0, 6.0, 0.7, 8, True, "rows", 9)
+    later = ConsumerStats(10, 20, 30, 40, 50.0, 60.0, 0.5, 80, False, "", 90)
+    totals = types_pb2.ReceivedTotals(rows=7)
+    assert ConsumerStats(received=totals).after(ConsumerStats()).received is totals
+    assert ConsumerStats().after(ConsumerStats(received=totals)).received is totals
+    assert later.after(earlier) == ConsumerStats(10, 22, 33, 44, 55.0, 66.0, 0.5, 80, False, "", 90)
