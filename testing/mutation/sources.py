@@ -39,6 +39,7 @@ MODULES = (
     "client/epoch_state.py",
     "client/position_log.py",
     "client/session.py",
+    "assignment/facts.py",
     "sidecar/steps/epoch_reader.py",
     "sidecar/steps/epoch_steps.py",
     "sidecar/steps/partition_facts.py",

@@ -127,5 +127,6 @@ class FactStore:
         """Remove epochs before `before`, and all but the newest `most_epochs` unless that is 0."""
         epochs = sorted({epoch for epoch, _ in self._known if epoch >= before})
         kept = set(epochs[-most_epochs:])
-        self._known = {key: one for key, one in self._known.items() if key[0] in kept}
-        self._messages = {key: one for key, one in self._messages.items() if key[0] in kept}
+        for key in [key for key in self._known if key[0] not in kept]:
+            del self._known[key]
+            self._messages.pop(key, None)

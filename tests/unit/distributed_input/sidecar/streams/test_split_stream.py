@@ -73,6 +73,24 @@ def pool() -> Iterator[WorkerPool]:
     pool.close()
 
 
+Served = Callable[..., StreamContext]
+
+
+@pytest.fixture
+def served(pool: WorkerPool) -> Iterator[Served]:
+    """Start a worker, and return the context of an epoch that reads from it."""
+    servers = []
+
+    def start(worker: Worker, **values: Any) -> StreamContext:
+        servers.append(serve(worker))
+        pool.update([info("worker", servers[-1])])
+        return context(pool, **values)
+
+    yield start
+    for server in servers:
+        server.stop(0)
+
+
 def given_context(queue_bytes: int = 1 << 20) -> tuple[GivenWorkers, StreamContext]:
     """Return workers that send what the test gives them, and the context of an epoch."""
     workers: Any = GivenWorkers()
@@ -108,11 +126,9 @@ def test_a_split_that_ends_several_workers_fails_with_the_signal_and_the_line() 
     assert str(caught.value) == "row 77 of split 3 ended a worker"
 
 
-def test_rows_received_before_an_error_are_returned_before_it(pool: WorkerPool) -> None:
+def test_rows_received_before_an_error_are_returned_before_it(served: Served) -> None:
     worker = ScriptedWorker((5, ConfigError("no such column")))
-    server = serve(worker)
-    pool.update([info("worker", server)])
-    shared = context(pool)
+    shared = served(worker)
     stream = open_stream(shared)
     eventually(lambda: stream._error is not None)
     with shared.lock:
@@ -120,7 +136,6 @@ def test_rows_received_before_an_error_are_returned_before_it(pool: WorkerPool) 
         assert [block.rows for block in stream.next(3)] == [2]
         with pytest.raises(ConfigError, match="no such column"):
             stream.next(3)
-    server.stop(0)
     assert len(worker.requests) == 1  # a terminal error is not retried
     assert not shared.stats.reconnects
 
@@ -189,43 +204,34 @@ def test_a_bug_in_a_stream_is_reported_to_the_trainer(
     "answer", [[], [b"\xff"], [b"\x7a\x80"]], ids=["nothing", "no protobuf", "cut short"]
 )
 def test_a_stream_with_an_invalid_answer_is_opened_again(
-    pool: WorkerPool, answer: list[bytes]
+    served: Served, answer: list[bytes]
 ) -> None:
-    server = serve(InvalidWorker(answer))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+    shared = served(InvalidWorker(answer))
     assert take_all(shared, open_stream(shared)) == ROWS
     assert shared.stats.reconnects == Counter(UnavailableError=1)
-    server.stop(0)
 
 
 @pytest.mark.parametrize("row", [1, 5])
-def test_a_block_that_repeats_or_skips_rows_is_not_taken(pool: WorkerPool, row: int) -> None:
+def test_a_block_that_repeats_or_skips_rows_is_not_taken(served: Served, row: int) -> None:
     answer = [block_of(worker_pb2.StreamRequest(start_row=first), 3) for first in (0, row)]
-    server = serve(InvalidWorker(answer))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+    shared = served(InvalidWorker(answer))
     stream = open_stream(shared)
     assert take_all(shared, stream) == ROWS
     assert shared.stats.reconnects == Counter(UnavailableError=1)
     assert stream._prefix == Prefix(ROWS, prefix_of(3).digest), "the other rows are of one call"
-    server.stop(0)
 
 
 # Replays.
 
 
-def test_a_request_has_the_place_of_the_split_in_its_partition(pool: WorkerPool) -> None:
+def test_a_request_has_the_place_of_the_split_in_its_partition(served: Served) -> None:
     worker = ScriptedWorker((1, LEAVING))
-    server = serve(worker)
-    pool.add([info("a", server)])
-    shared = context(pool, splits=8)
+    shared = served(worker, splits=8)
     stream = open_split(shared, shared.plan.deal[0][5], 5, 0, None)
     eventually(lambda: len(worker.requests) == 2)
     assert [request.ordinal for request in worker.requests] == [5, 5]
     with shared.lock:
         stream.close()
-    server.stop(0)
 
 
 def test_a_reopened_stream_requests_the_rows_not_received_and_sends_its_prefix(
@@ -271,16 +277,13 @@ def test_a_single_row_is_checked_by_a_replay(pool: WorkerPool) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_received_rows_and_replays_are_counted(pool: WorkerPool, rows: int) -> None:
-    server = serve(ScriptedWorker((rows, LEAVING)))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+def test_received_rows_and_replays_are_counted(served: Served, rows: int) -> None:
+    shared = served(ScriptedWorker((rows, LEAVING)))
     stream = open_stream(shared)
     assert take_all(shared, stream) == ROWS
     stats = shared.stats
     assert (stats.rows, stats.bytes, stats.replays) == (ROWS, 8 * ROWS, 1)
     assert stream.advanced_at > float("-inf")
-    server.stop(0)
 
 
 class FailsThenHangs(HangingWorker):
@@ -303,12 +306,10 @@ class FailsThenHangs(HangingWorker):
 
 
 @pytest.mark.parametrize("replayed", [False, True])
-def test_rows_and_replays_end_the_wait_for_a_worker(pool: WorkerPool, replayed: bool) -> None:
+def test_rows_and_replays_end_the_wait_for_a_worker(served: Served, replayed: bool) -> None:
     report = blocks.encode(RowBlock(0, 0, (), np.zeros(0, np.uint64), replayed=1))
     worker = FailsThenHangs(report if replayed else block_of(worker_pb2.StreamRequest(), 2))
-    server = serve(worker)
-    pool.update([info("worker", server)])
-    shared = context(pool)
+    shared = served(worker)
     stream = open_stream(shared)
     assert worker.called.wait(SECONDS)
     eventually(lambda: bool(stream.replayed if replayed else stream.received))
@@ -317,7 +318,6 @@ def test_rows_and_replays_end_the_wait_for_a_worker(pool: WorkerPool, replayed: 
     with shared.lock:
         stream.close()
     worker.released.set()
-    server.stop(0)
 
 
 def test_a_replay_that_differs_fails_a_strict_job(pool: WorkerPool) -> None:
@@ -325,43 +325,34 @@ def test_a_replay_that_differs_fails_a_strict_job(pool: WorkerPool) -> None:
         read(pool, DifferentWorker(ROWS), strict=True)
 
 
-def test_a_difference_is_reported_once(pool: WorkerPool) -> None:
+def test_a_difference_is_reported_once(served: Served) -> None:
     """The next worker compares with the rows of the last replay."""
     answer = block_of(worker_pb2.StreamRequest(start_row=3), 2, prefix_differs=True)
-    server = serve(InvalidWorker([answer]))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+    shared = served(InvalidWorker([answer]))
     stream = open_split(shared, 0, 0, 3, Prefix(3, 999))
     assert take_all(shared, stream) == ROWS - 3
     assert len(shared.differences) == shared.stats.mismatches == 1
     assert stream._prefix == Prefix(ROWS, prefix_of(5).digest)
-    server.stop(0)
 
 
-def test_a_replay_that_differs_ends_a_strict_stream_without_a_warning(pool: WorkerPool) -> None:
-    server = serve(DifferentWorker(ROWS))
-    pool.update([info("worker", server)])
-    shared = context(pool, strict=True)
+def test_a_replay_that_differs_ends_a_strict_stream_without_a_warning(served: Served) -> None:
+    shared = served(DifferentWorker(ROWS), strict=True)
     stream = open_split(shared, 0, 0, 3, Prefix(3, 999))
     eventually(lambda: isinstance(stream._error, ReplayError))
     assert shared.differences == []
-    server.stop(0)
 
 
 @pytest.mark.parametrize("later", [0, 4])
 def test_a_replay_that_ends_before_the_received_rows_is_a_difference(
-    pool: WorkerPool, later: int
+    served: Served, later: int
 ) -> None:
-    server = serve(ShortWorker(5, later))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+    shared = served(ShortWorker(5, later))
     stream = open_stream(shared)
     assert take_all(shared, stream) == 5
     assert stream.total == 5, "received rows stay counted"
     assert shared.stats.mismatches == 1
     (difference,) = shared.differences
     assert f"ended after {later} rows, but 5 rows were read before" in difference
-    server.stop(0)
 
 
 def test_a_replay_that_ends_early_fails_a_strict_job(pool: WorkerPool) -> None:
@@ -369,14 +360,11 @@ def test_a_replay_that_ends_early_fails_a_strict_job(pool: WorkerPool) -> None:
         read(pool, ShortWorker(5, 4), strict=True)
 
 
-def test_an_assumed_start_behind_the_end_is_no_difference(pool: WorkerPool) -> None:
-    server = serve(ShortWorker(5, 4))
-    pool.update([info("worker", server)])
-    shared = context(pool, strict=True)
+def test_an_assumed_start_behind_the_end_is_no_difference(served: Served) -> None:
+    shared = served(ShortWorker(5, 4), strict=True)
     stream = open_split(shared, 0, 0, 9, prefix_of(3))
     assert take_all(shared, stream) == 0
     assert (stream.total, shared.stats.mismatches) == (4, 0)
-    server.stop(0)
 
 
 @pytest.mark.parametrize(
@@ -384,13 +372,11 @@ def test_an_assumed_start_behind_the_end_is_no_difference(pool: WorkerPool) -> N
     [([2, 4, 6, 8], False), ([6, 2, 2, 2, 2], True), ([3, 3, 3, 3, 3, 3], True)],
 )
 def test_only_a_replay_that_gets_further_than_all_before_is_progress(
-    pool: WorkerPool, steps: list[int], fails: bool
+    served: Served, steps: list[int], fails: bool
 ) -> None:
     """Each replay takes less than the timeout, all together take longer."""
     steps = list(steps)  # the worker removes the steps of each call
-    server = serve(ReplayingWorker(steps, seconds=0.1))
-    pool.update([info("worker", server)])
-    shared = context(pool, timeout=1.0)
+    shared = served(ReplayingWorker(steps, seconds=0.1), timeout=1.0)
     expected = list(steps)
     stream = open_stream(shared, start_row=3)
     if fails:
@@ -403,7 +389,6 @@ def test_only_a_replay_that_gets_further_than_all_before_is_progress(
     calls = len(expected) - len(steps)
     assert stream.total_replayed == sum(expected[:calls])
     assert shared.stats.reconnects.total() == calls - fails
-    server.stop(0)
 
 
 class TwiceReplayingWorker(Worker):
@@ -420,14 +405,11 @@ class TwiceReplayingWorker(Worker):
         yield from super().Stream(rest, context)
 
 
-def test_a_second_replay_of_one_call_counts_from_its_first_row(pool: WorkerPool) -> None:
-    server = serve(TwiceReplayingWorker(ROWS))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+def test_a_second_replay_of_one_call_counts_from_its_first_row(served: Served) -> None:
+    shared = served(TwiceReplayingWorker(ROWS))
     stream = open_stream(shared, start_row=3)
     assert take_all(shared, stream) == ROWS - 3
     assert stream.total_replayed == 5
-    server.stop(0)
 
 
 # Workers that leave.
@@ -465,18 +447,15 @@ def test_a_worker_that_has_left_may_send_what_it_has(pool: WorkerPool) -> None:
 
 
 def test_a_slow_stream_of_a_present_worker_stays_open(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(split_stream, "_SILENT_SECONDS", 0.2)
     slow = HangingWorker()
-    server = serve(slow)
-    pool.update([info("slow", server)])
-    shared = context(pool)
+    shared = served(slow)
     stream = open_stream(shared)
     threading.Timer(0.8, slow.released.set).start()
     assert take_all(shared, stream) == ROWS
     assert not shared.stats.reconnects
-    server.stop(0)
 
 
 @pytest.mark.parametrize("draining", [False, True])
@@ -500,24 +479,18 @@ def test_a_worker_that_breaks_streams_without_an_error_is_lost_unless_it_drains(
     second.stop(0)
 
 
-def test_a_worker_that_reports_an_error_is_not_lost(pool: WorkerPool) -> None:
-    server = serve(ScriptedWorker((3, LEAVING)))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+def test_a_worker_that_reports_an_error_is_not_lost(pool: WorkerPool, served: Served) -> None:
+    shared = served(ScriptedWorker((3, LEAVING)))
     assert take_all(shared, open_stream(shared)) == ROWS
     assert not pool.lost_workers
-    server.stop(0)
 
 
-def test_a_worker_that_sends_something_wrong_is_not_lost(pool: WorkerPool) -> None:
+def test_a_worker_that_sends_something_wrong_is_not_lost(pool: WorkerPool, served: Served) -> None:
     first = block_of(worker_pb2.StreamRequest(), 3)
-    server = serve(InvalidWorker([first, b"\xff"]))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+    shared = served(InvalidWorker([first, b"\xff"]))
     assert take_all(shared, open_stream(shared)) == ROWS
     assert shared.stats.reconnects == Counter(UnavailableError=1)
     assert not pool.lost_workers
-    server.stop(0)
 
 
 def test_the_problem_of_a_stream_is_its_last_failure(
@@ -538,14 +511,11 @@ def test_the_problem_of_a_stream_is_its_last_failure(
     server.stop(0)
 
 
-def test_an_assumed_start_in_an_empty_split_finds_its_end(pool: WorkerPool) -> None:
-    server = serve(ShortWorker(5, 0))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+def test_an_assumed_start_in_an_empty_split_finds_its_end(served: Served) -> None:
+    shared = served(ShortWorker(5, 0))
     stream = open_stream(shared, start_row=9)
     assert take_all(shared, stream) == 0
     assert stream.total == 0
-    server.stop(0)
 
 
 # Backpressure.
@@ -800,10 +770,8 @@ def open_calls() -> int:
     return sum(type(o).__name__ == "ReceiveStatusOnClientOperation" for o in gc.get_objects())
 
 
-def test_grpc_keeps_nothing_of_streams_that_have_ended(pool: WorkerPool) -> None:
-    server = serve(Worker(ROWS))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+def test_grpc_keeps_nothing_of_streams_that_have_ended(served: Served) -> None:
+    shared = served(Worker(ROWS))
     before = open_calls()
     for _ in range(20):
         assert take_all(shared, open_stream(shared)) == ROWS
@@ -811,14 +779,11 @@ def test_grpc_keeps_nothing_of_streams_that_have_ended(pool: WorkerPool) -> None
     while open_calls() > before + 5:  # the last ones may be about to end
         assert time.monotonic() < deadline, "gRPC keeps calls"
         time.sleep(0.05)
-    server.stop(0)
 
 
-def test_grpc_keeps_nothing_of_streams_that_were_closed(pool: WorkerPool) -> None:
+def test_grpc_keeps_nothing_of_streams_that_were_closed(pool: WorkerPool, served: Served) -> None:
     hanging = HangingWorker(rows=3)
-    server = serve(hanging)
-    pool.update([info("worker", server)])
-    shared = context(pool)
+    shared = served(hanging)
     before = open_calls()
     streams = [open_stream(shared) for _ in range(5)]
     eventually(lambda: all(stream.received == 3 for stream in streams))
@@ -828,7 +793,6 @@ def test_grpc_keeps_nothing_of_streams_that_were_closed(pool: WorkerPool) -> Non
     connections = sum(isinstance(one.link, WorkerConnection) for one in pool._members.values())
     eventually(lambda: open_calls() <= before + connections)
     hanging.released.set()
-    server.stop(0)
 
 
 @pytest.fixture
@@ -839,22 +803,17 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
-def test_a_stream_that_broke_leaves_no_cycle(pool: WorkerPool, no_collector: None) -> None:
-    server = serve(ScriptedWorker((3, LEAVING)))
-    pool.update([info("worker", server)])
-    shared = context(pool)
+def test_a_stream_that_broke_leaves_no_cycle(served: Served, no_collector: None) -> None:
+    shared = served(ScriptedWorker((3, LEAVING)))
     streams = [open_stream(shared)]
     assert take_all(shared, streams[0]) == ROWS
     freed = weakref.ref(streams.pop())
     eventually(lambda: freed() is None)
-    server.stop(0)
 
 
-def test_a_stream_that_was_closed_leaves_no_cycle(pool: WorkerPool, no_collector: None) -> None:
+def test_a_stream_that_was_closed_leaves_no_cycle(served: Served, no_collector: None) -> None:
     hanging = HangingWorker(rows=3)
-    server = serve(hanging)
-    pool.update([info("worker", server)])
-    shared = context(pool)
+    shared = served(hanging)
     streams = [open_stream(shared)]
     eventually(lambda: streams[0].received == 3)
     with shared.lock:
@@ -862,4 +821,3 @@ def test_a_stream_that_was_closed_leaves_no_cycle(pool: WorkerPool, no_collector
     freed = weakref.ref(streams.pop())
     eventually(lambda: freed() is None)
     hanging.released.set()
-    server.stop(0)
