@@ -192,3 +192,10 @@ def test_a_snapshot_does_not_change_with_later_facts() -> None:
     known.merge([fact(0, [3, 4])])
     assert before.borders == {0: 0, 1: 3}
     assert known.of(0, 0).borders == {0: 0, 1: 3, 2: 7}
+
+
+def test_facts_behind_a_contradiction_are_merged() -> None:
+    known = FactStore()
+    known.merge([fact(0, [3])])
+    assert len(known.merge([fact(0, [4]), fact(1, [5])])) == 1
+    assert known.of(0, 1).rows_seen == 5
