@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import hashlib
 import itertools
 import json
@@ -27,6 +28,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from testing.bench.case import REPO
 from testing.bench.processes import cpu_seconds, with_descendants
@@ -126,13 +129,10 @@ def measure(workers: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def _workers(pid: int) -> list[int]:
     found = []
-    for one in with_descendants([pid]):
-        try:
-            words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"distributed_input.worker" in words:
-            found.append(one)
+    for process in with_descendants([pid]):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "distributed_input.worker" in process.cmdline():
+                found.append(process.pid)
     return found
 
 

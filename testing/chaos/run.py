@@ -211,7 +211,6 @@ def run(
     forks: Forks,
     mutants: Mapping[str, str] | None = None,
     watch: Callable[[Fleet], None] | None = None,
-    programs: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run a schedule. Errors of the product go into the outcome and are not raised.
 
@@ -220,13 +219,12 @@ def run(
         forks: what starts the processes.
         mutants: see `Fleet`.
         watch: called with the processes before the first step.
-        programs: see `Fleet`.
     """
     began = time.monotonic()
     outcome = Outcome(schedule, Verdict())
     fleet: Fleet | None = None
     try:
-        fleet = Fleet(forks, schedule, mutants, programs)
+        fleet = Fleet(forks, schedule, mutants)
         outcome.folder = str(fleet.folder)
         if watch is not None:
             watch(fleet)
