@@ -5,7 +5,7 @@ consumers run in this process, in lockstep, as collectives require. The dispatch
 the sidecars are separate processes. `python -m testing.chaos --seed S --n 1` repeats schedule S.
 
     schedule      the values that describe a run; `draw` computes them from a seed
-    run           runs one schedule
+    run           runs one schedule; `loop` is the training loop
     fleet         the processes of a schedule; `faults` acts on them, `proxy` cuts connections
     consumers     the trainers: steps in lockstep, positions, crashes
     rows          the dataset: each row is a function of (seed, epoch, split, row)

@@ -79,10 +79,10 @@ def measure(fleet: Fleet) -> float:
         def drive() -> None:
             world.start()
             trainers = Trainers(world, "")
-            trainers.each(lambda consumer: consumer.connect(None))
-            trainers.each(lambda consumer: consumer.begin())
+            trainers.connect(None)
+            trainers.begin()
             count = 0
-            while (units := trainers.each(lambda consumer: consumer.step())[0]) is not None:
+            while (units := trainers.step()[0]) is not None:
                 count += sum(len(unit["id"]) for unit in units)
                 times.append((count, SimTime.monotonic(), world.busy_seconds))
             finished.append(True)
