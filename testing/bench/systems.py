@@ -15,7 +15,7 @@ from testing.bench.processes import BenchError
 from testing.compat.tf_data_service_servers import TfDataServiceServers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.tls_cluster import INPUT, TlsCluster
-from testing.processes.network import own_address
+from testing.processes.forks import own_address
 
 _SHARED_MEMORY = Path("/dev/shm")
 

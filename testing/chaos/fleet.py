@@ -25,8 +25,7 @@ from testing.certificates import MountedFolder, authority
 from testing.chaos import rows
 from testing.chaos.proxy import Loop, Proxy
 from testing.chaos.schedule import Data, Schedule, Topology
-from testing.processes.forks import Forks, Process, ProcessError
-from testing.processes.network import own_address
+from testing.processes.forks import Forks, Process, ProcessError, own_address
 
 INPUT = "train"
 HEARTBEAT_SECONDS = 0.25

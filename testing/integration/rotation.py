@@ -13,7 +13,7 @@ from testing.integration import readers
 from testing.integration.cluster import spec
 from testing.integration.tls_cluster import INPUT, TlsCluster
 from testing.issuer import PlatformRoot
-from testing.processes.network import own_address
+from testing.processes.forks import own_address
 
 ROWS, BATCH, REPEAT = 2000, 100, 80
 
