@@ -15,17 +15,17 @@ from testing.bench import report
 from testing.bench.case import DEFAULT, SHORT, Case, selected
 from testing.bench.processes import BenchError, run
 from testing.bench.systems import Setup, TrainerSetup, serve
-from testing.bench.workloads import latency, partitions, photos, small_rows, transport, waiting
+from testing.bench.workloads import latency, photos, small_rows, transport, waiting
 
 OWN_ROLES = ("trainer", "sidecar")
 """Processes that each trainer has."""
 FAMILIES = {
-    "transport": transport,
-    "small-rows": small_rows,
-    "photos": photos,
-    "latency": latency,
-    "waiting": waiting,
-    "partitions": partitions,
+    "transport": transport.cases,
+    "small-rows": small_rows.cases,
+    "photos": photos.cases,
+    "latency": latency.cases,
+    "waiting": waiting.cases,
+    "partitions": small_rows.partition_cases,
 }
 
 
@@ -37,7 +37,7 @@ def main() -> None:
         case
         for family in options.families
         for case in selected(
-            FAMILIES[family].cases(options.quick),
+            FAMILIES[family](options.quick),
             [SHORT[system] for system in options.systems],
             options.workers,
         )

@@ -12,19 +12,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from testing.chaos.consumers import Consumers, Rows
 from testing.chaos.faults import Applied, Injector
 from testing.chaos.fleet import Fleet
 from testing.chaos.ledger import Verdict
-from testing.chaos.logcheck import Replay, replays, suspicious
 from testing.chaos.loop import TrainingLoop
 from testing.chaos.schedule import Fault, Schedule
 from testing.processes.forks import Forks, ProcessError
 
+_NEVER = ("replay differs", "facts contradict")  # the datasets are deterministic
+_MAX_LINES = 5
 _RING_SECONDS = 6.0
 _STEPS_KEPT = 2000
 _SILENT_SECONDS = 4.0  # a sidecar without a reader sends no status
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A reopened stream: the time (Unix seconds) and the number of rows to compute again."""
+
+    at: float
+    split: int
+    rows: int
 
 
 @dataclass
@@ -222,3 +234,27 @@ def _stacks_on_hang(seconds: float, outcome: Outcome) -> Iterator[None]:
             stacks = file.read()
             if stacks:
                 outcome.problems.append(f"hung; stacks:\n{stacks}")
+
+
+def suspicious(logs: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Return errors, tracebacks, and warnings that a deterministic dataset cannot cause."""
+    found = [
+        f"{name}: {entry.get('message')}: {_rest(entry)}"
+        for name, entry in logs
+        if entry.get("level") in {"error", "raw"} or entry.get("message") in _NEVER
+    ]
+    return found[:_MAX_LINES]
+
+
+def replays(logs: Sequence[tuple[str, dict[str, Any]]]) -> list[Replay]:
+    """Return the streams that sidecars reopened."""
+    return [
+        Replay(datetime.fromisoformat(entry["time"]).timestamp(), entry["split"], entry["row"])
+        for _, entry in logs
+        if entry.get("message") == "stream broke; opening it again"
+    ]
+
+
+def _rest(entry: dict[str, Any]) -> str:
+    fields = {k: v for k, v in entry.items() if k not in {"time", "level", "message", "logger"}}
+    return str(fields)[:1500]

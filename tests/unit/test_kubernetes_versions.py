@@ -9,8 +9,8 @@ import yaml
 
 from testing.cluster import binaries
 from testing.kubernetes_versions import build, results
+from testing.kubernetes_versions.__main__ import TESTS
 from testing.kubernetes_versions.results import VERSIONS, Result
-from testing.kubernetes_versions.runs import TESTS
 from testing.site.reference import versions
 from testing.site.stage import ROOT
 
