@@ -6,7 +6,6 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
-from types import TracebackType
 
 from distributed_input.runtime.addresses import free_ports
 from testing.integration.cluster import Part
@@ -58,12 +57,7 @@ class TfDataServiceServers:
     def __enter__(self) -> TfDataServiceServers:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         parts = [*self.workers, self.dispatcher]
         for part in parts:
             part.signal(signal.SIGTERM)
