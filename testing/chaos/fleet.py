@@ -52,10 +52,7 @@ class Fleet:
     """
 
     def __init__(
-        self,
-        forks: Forks,
-        schedule: Schedule,
-        mutants: Mapping[str, str] | None = None,
+        self, forks: Forks, schedule: Schedule, mutants: Mapping[str, str] | None = None
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="di-chaos-"))
         self.workers: list[Worker] = []

@@ -60,11 +60,7 @@ def in_function(strategy: Strategy, train: distributed_input.Input) -> Any:
         if not optional.has_value():
             return False, 0.0, 0.0
         rows = strategy.run(lambda rows: tf.cast(rows, tf.float32), args=(optional.get_value(),))
-        return (
-            True,
-            strategy.reduce("SUM", rows, axis=0),
-            strategy.reduce("MEAN", rows, axis=0),
-        )
+        return (True, strategy.reduce("SUM", rows, axis=0), strategy.reduce("MEAN", rows, axis=0))
 
     found = []
     while (result := step(iterator))[0]:

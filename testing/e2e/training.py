@@ -84,12 +84,7 @@ class Training:
         """
         files = {one: (_HERE / one).read_text() for one in ("rows.py", "trainer.py")}
         self.kubectl.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": NAME},
-                "data": files,
-            },
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": files},
             self.input(**workers),
             trainers(NAME, self._image, ["trainer.py", str(self._step)], TRAINERS),
         )

@@ -114,10 +114,7 @@ def test_the_ledger_reports_a_sidecar_without_a_guard(
 
 @pytest.mark.parametrize(
     ("mutant", "schedule"),
-    [
-        (mutants.stale_units, REWOUND),
-        (mutants.position_of_previous_save, CRASHED),
-    ],
+    [(mutants.stale_units, REWOUND), (mutants.position_of_previous_save, CRASHED)],
 )
 def test_the_ledger_reports_a_client_without_a_guard(
     mutant: Callable[[Callable[[Any, str, Any], None]], None],
@@ -213,12 +210,7 @@ def test_the_older_of_two_holders_of_an_index_is_fenced(
 
 @pytest.mark.parametrize(
     ("schedule", "worker"),
-    [
-        (FLAKY, ""),
-        (FLAKY, "digest_unchecked"),
-        (FLAKY_JOBS, ""),
-        (FLAKY_JOBS, "shares_unchecked"),
-    ],
+    [(FLAKY, ""), (FLAKY, "digest_unchecked"), (FLAKY_JOBS, ""), (FLAKY_JOBS, "shares_unchecked")],
 )
 def test_a_different_replay_is_refused_if_it_is_checked(
     schedule: Schedule, worker: str, forks: Forks

@@ -35,10 +35,7 @@ def test_a_deployment_creates_a_pod_that_is_unschedulable(api, namespace):
             "metadata": {"name": "any"},
             "spec": {
                 "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {"containers": [container]},
-                },
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
             },
         },
     )

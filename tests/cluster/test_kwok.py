@@ -23,11 +23,7 @@ def test_a_pod_runs_on_the_node_with_its_accelerator(api, nodes, namespace):
     nodes.add(f"{namespace}-plain")
     taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
     nodes.add(f"{namespace}-gpu", {"some": "gpu"}, {"nvidia.com/gpu": "8"}, [taint])
-    container = {
-        "name": "any",
-        "image": "any",
-        "resources": {"limits": {"nvidia.com/gpu": "2"}},
-    }
+    container = {"name": "any", "image": "any", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     core: Any = kubernetes.CoreV1Api(api)
     core.create_namespaced_pod(

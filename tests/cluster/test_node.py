@@ -55,10 +55,7 @@ def _job(name: str, spec: dict[str, Any]) -> dict[str, Any]:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name},
-        "spec": {
-            "backoffLimit": 6,
-            "template": {"spec": {"restartPolicy": "Never", **spec}},
-        },
+        "spec": {"backoffLimit": 6, "template": {"spec": {"restartPolicy": "Never", **spec}}},
     }
 
 
