@@ -47,7 +47,7 @@ def _simulate(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[
     from testing.delivery.world import scratch
 
     if args.mutant:
-        guards.apply(mutants, args.mutant)
+        mutants.apply(args.mutant)
     gc.collect()
     gc.freeze()
     gc.disable()

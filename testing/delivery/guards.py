@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 
 GUARDS = {
     "resume_at_row_zero": "",
@@ -37,14 +36,6 @@ GUARDS = {
 MOST_SEEDS = 400
 
 
-def apply(mutants: ModuleType, name: str) -> None:
-    """Apply a bug to this process permanently."""
-    if name in mutants.MUTANTS:
-        mutants.apply(name)
-    else:
-        getattr(mutants, name)(setattr)  # a bug of the client
-
-
 def first_seeds(names: Sequence[str], jobs: int) -> Iterator[tuple[str, int | None]]:
     """Yield each bug, and the first seed that reports it or None. Each bug has a process."""
     from testing.delivery.install import install
@@ -61,7 +52,7 @@ def _first_seed(name: str) -> tuple[str, int | None]:
     from testing.delivery.run import collect, simulate
     from testing.delivery.world import scratch
 
-    apply(mutants, name)
+    mutants.apply(name)
     for seed in range(MOST_SEEDS):
         with scratch() as folder:
             if not simulate(draw(seed, GUARDS[name] or None), folder).passed:

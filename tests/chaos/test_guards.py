@@ -114,15 +114,12 @@ def test_the_ledger_reports_a_sidecar_without_a_guard(
 
 @pytest.mark.parametrize(
     ("mutant", "schedule"),
-    [(mutants.stale_units, REWOUND), (mutants.position_of_previous_save, CRASHED)],
+    [("stale_units", REWOUND), ("position_of_previous_save", CRASHED)],
 )
 def test_the_ledger_reports_a_client_without_a_guard(
-    mutant: Callable[[Callable[[Any, str, Any], None]], None],
-    schedule: Schedule,
-    forks: Forks,
-    monkeypatch: pytest.MonkeyPatch,
+    mutant: str, schedule: Schedule, forks: Forks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mutant(monkeypatch.setattr)
+    mutants.apply(mutant, monkeypatch.setattr)
     outcome = run(schedule, forks)
     assert has_wrong_order(outcome), describe(outcome)
 
