@@ -23,10 +23,9 @@ from kubernetes import client as kubernetes
 from kubernetes import config
 
 from distributed_input.runtime.addresses import free_ports
-from testing.cluster import kubeconfig
 from testing.cluster.binaries import binary
 from testing.cluster.daemon import Daemon
-from testing.cluster.pki import Authority, key_pem
+from testing.cluster.pki import Authority, key_pem, kubeconfig_user, write_kubeconfig
 
 SERVICE_RANGE = ipaddress.ip_network("10.96.0.0/16")
 """Address range of Services. The first address is the API server's own."""
@@ -141,7 +140,7 @@ class ControlPlane:
             )
         path = self.folder / f"{namespace}.{name}.kubeconfig"
         authority = (self.folder / "ca.crt").read_bytes()
-        kubeconfig.write(path, self.url, authority, {"token": response.status.token}, namespace)
+        write_kubeconfig(path, self.url, authority, {"token": response.status.token}, namespace)
         return path
 
     def _controllers_work(self) -> bool:
@@ -170,7 +169,7 @@ class ControlPlane:
             (self.folder / f"{name}.crt").write_bytes(pair.certificate)
             _secret(self.folder / f"{name}.key", pair.key)
             path = self.folder / f"{name}.kubeconfig"
-            kubeconfig.write(path, self.url, authority.certificate, kubeconfig.user(pair))
+            write_kubeconfig(path, self.url, authority.certificate, kubeconfig_user(pair))
         return authority
 
     def _daemon(self, name: str, argv: list[str | Path]) -> Daemon:
