@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from distributed_input.api.resource.input import API_VERSION, KIND
 from testing.bench.case import REPO
 
 
@@ -87,3 +88,20 @@ def run(module: str, options: Any, env: Mapping[str, str], timeout: float) -> di
         raise BenchError(f"{type(error).__name__} of {module}:\n{log[-2000:]}") from error
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
+
+
+def run_command(folder: Path, entry_point: str, *flags: str, **fields: Any) -> list[str]:
+    """Return the beginning of a command that runs a program with an input in local processes.
+
+    Args:
+        folder: folder for the input's file.
+        entry_point: its dataset function.
+        flags: of `distributed-input run`.
+        fields: more fields of its spec.
+    """
+    entry = {"function": entry_point, "source": {"type": "Path", "path": str(REPO)}}
+    spec = {"dataset": {"type": "EntryPoint", "entryPoint": entry}, **fields}
+    resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "bench"}}
+    file = folder / "input.yaml"
+    file.write_text(json.dumps({**resource, "spec": spec}))
+    return [sys.executable, "-m", "distributed_input.cli", "run", str(file), *flags, "--"]
