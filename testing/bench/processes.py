@@ -14,7 +14,6 @@ from typing import Any
 
 import psutil
 
-from distributed_input.api.resource.input import API_VERSION, KIND
 from testing.bench.case import REPO
 
 
@@ -101,7 +100,8 @@ def run_command(folder: Path, entry_point: str, *flags: str, **fields: Any) -> l
     """
     entry = {"function": entry_point, "source": {"type": "Path", "path": str(REPO)}}
     spec = {"dataset": {"type": "EntryPoint", "entryPoint": entry}, **fields}
-    resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "bench"}}
+    head = {"apiVersion": "distributed-input.dev/v1beta1", "kind": "DistributedInput"}
+    resource = {**head, "metadata": {"name": "bench"}}
     file = folder / "input.yaml"
     file.write_text(json.dumps({**resource, "spec": spec}))
     return [sys.executable, "-m", "distributed_input.cli", "run", str(file), *flags, "--"]

@@ -7,7 +7,6 @@ each process that lived for at least half of the run.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import sys
@@ -23,7 +22,7 @@ import numpy as np
 from testing.chaos.__main__ import describe
 from testing.chaos.faults import Applied
 from testing.chaos.fleet import Fleet
-from testing.chaos.measurements.document import write_section
+from testing.chaos.measurements import document
 from testing.chaos.run import run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 from testing.processes.forks import Forks
@@ -165,21 +164,14 @@ def table(memories: Sequence[Memory]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m testing.chaos.measurements.soak", description=__doc__
-    )
+def main() -> int:
+    """Run; print the table or write it into a document. Return 0 if every row was correct."""
+    parser = document.parser("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="duration. Default: 20")
     parser.add_argument(
         "--step-ms", type=float, default=270.0, help="duration of a training step. Default: 270"
     )
-    parser.add_argument("--out", type=Path, help="Markdown file whose section to replace")
-    return parser
-
-
-def main() -> int:
-    """Run; print the table or write it into a document. Return 0 if every row was correct."""
-    args = _parser().parse_args()
+    args = parser.parse_args()
     sampler = Sampler()
     with Forks() as forks:
         outcome = run(schedule(args.minutes, args.step_ms), forks, None, sampler.begin)
@@ -194,7 +186,7 @@ def main() -> int:
     if not outcome.passed:
         print(describe(outcome), file=sys.stderr)
     elif args.out:
-        write_section(args.out, "soak", text)
+        document.write_section(args.out, "soak", text)
     return 0 if outcome.passed else 1
 
 
