@@ -2,7 +2,7 @@
 
     python -m testing.bench --out DIR [--quick]
 
-`workloads` has the datasets, and `baselines` and `data_plane` start the systems. `trainer` is the
-process under test, `processes` measures processes, and `report` writes the results. All systems are
+`workloads` has the datasets, and `systems` starts the servers. `trainer` is the process under test,
+`processes` measures processes, and `report` writes the results. All systems are
 measured in turn in one run. The report has medians with their spread, and does not judge them.
 """

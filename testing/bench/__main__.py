@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from testing.bench import baselines, data_plane, report
-from testing.bench.case import DATA_PLANES, DEFAULT, SHORT, Case, System, selected
+from testing.bench import report
+from testing.bench.case import DEFAULT, SHORT, Case, selected
 from testing.bench.processes import BenchError, run
-from testing.bench.workloads import latency, partitions, photos, small_rows, transport, waiting
+from testing.bench.systems import Setup, TrainerSetup, serve
+from testing.bench.workloads import latency, photos, small_rows, transport, waiting
 
 OWN_ROLES = ("trainer", "sidecar")
 """Processes that each trainer has."""
 FAMILIES = {
-    "transport": transport,
-    "small-rows": small_rows,
-    "photos": photos,
-    "latency": latency,
-    "waiting": waiting,
-    "partitions": partitions,
+    "transport": transport.cases,
+    "small-rows": small_rows.cases,
+    "photos": photos.cases,
+    "latency": latency.cases,
+    "waiting": waiting.cases,
+    "partitions": small_rows.partition_cases,
 }
 
 
@@ -39,7 +37,7 @@ def main() -> None:
         case
         for family in options.families
         for case in selected(
-            FAMILIES[family].cases(options.quick),
+            FAMILIES[family](options.quick),
             [SHORT[system] for system in options.systems],
             options.workers,
         )
@@ -51,7 +49,7 @@ def main() -> None:
         results.append(_measure(case, f"[{i + 1}/{len(cases)}]", options))
         settings = {"quick": options.quick, "rounds": options.rounds, "seconds": options.seconds}
         report.write(options.out, {"machine": before, "settings": settings, "cases": results})
-    print(f"written to {options.out}: results.json, results.md, results.svg")
+    print(f"written to {options.out}: results.json, results.md")
 
 
 def _options() -> argparse.Namespace:
@@ -90,20 +88,13 @@ def _measure(case: Case, progress: str, options: argparse.Namespace) -> dict[str
     """
     rounds: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="di-bench-")))
-        stack.push(_keep_logs(folder, options.out / "logs"))
-        systems: dict[str, System] = {}
-        for name in case.systems:
-            own = folder / str(len(systems))
-            own.mkdir()
-            serve = data_plane.serve if name in DATA_PLANES else baselines.serve
-            systems[name] = stack.enter_context(serve(case, name, own))
+        setups = {name: stack.enter_context(serve(case, name)) for name in case.systems}
         for number in range(options.rounds):
             rounds.append({})
             # Rotate the order, so that effects of neighbours even out.
             shift = number % len(case.systems)
             for name in case.systems[shift:] + case.systems[:shift]:
-                found = _trainers(case, name, systems[name], folder, options)
+                found = _trainers(case, name, setups[name], options)
                 rounds[-1][name] = found
                 rate = f"{report.gigabytes_per_second(found):.3f} GB/s"
                 rate += f", {report.rows_per_second(found):.0f} rows/s"
@@ -112,29 +103,28 @@ def _measure(case: Case, progress: str, options: argparse.Namespace) -> dict[str
     return {"case": vars(case), "rounds": rounds}
 
 
-def _keep_logs(folder: Path, to: Path) -> Callable[..., None]:
-    """Return a callback for an ExitStack that copies the processes' logs after an error."""
-
-    def copy_logs(kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, BenchError):
-            shutil.copytree(folder, to, dirs_exist_ok=True, ignore_dangling_symlinks=True)
-            print(f"all logs of this case: {to}", file=sys.stderr)
-
-    return copy_logs
-
-
-def _trainers(
-    case: Case, system: str, running_system: System, folder: Path, options: argparse.Namespace
-) -> dict[str, Any]:
+def _trainers(case: Case, system: str, setup: Setup, options: argparse.Namespace) -> dict[str, Any]:
     """Run the trainers of a case at the same time. Return their measurements together."""
 
-    def one(index: int) -> dict[str, Any]:
-        log = folder / f"trainer-{index}.log"
-        return _trainer(case, system, running_system, index, log, options)
+    def run_one(one: TrainerSetup) -> dict[str, Any]:
+        settings = {
+            "system": system,
+            "target": case.target,
+            "args": case.args,
+            "service_args": case.service_args,
+            "sharding": case.sharding,
+            "warmup": options.seconds / 2,
+            "warmup_batches": 20,
+            "seconds": options.seconds,
+            "pids": one.pids,
+            **one.options,
+        }
+        return run("testing.bench.trainer", settings, one.env, 120 + 10 * options.seconds)
 
-    with ThreadPoolExecutor(case.trainers) as pool:
-        found = list(pool.map(one, range(case.trainers)))
-    return together(found)
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(setup(index)) for index in range(case.trainers)]
+        with ThreadPoolExecutor(case.trainers) as pool:
+            return together(list(pool.map(run_one, started)))
 
 
 def together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -151,32 +141,6 @@ def together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
             for role, seconds in first["cpu"].items()
         },
     }
-
-
-def _trainer(
-    case: Case,
-    system: str,
-    running_system: System,
-    index: int,
-    log: Path,
-    options: argparse.Namespace,
-) -> dict[str, Any]:
-    """Run one trainer from its start to its end."""
-    with running_system.trainer_setup(index) as setup:
-        options_of_trainer = {
-            "system": system,
-            "target": case.target,
-            "args": case.args,
-            "service_args": case.service_args,
-            "sharding": case.sharding,
-            "warmup": options.seconds / 2,
-            "warmup_batches": 20,
-            "seconds": options.seconds,
-            "pids": setup.pids,
-            **setup.options,
-        }
-        argv = [sys.executable, "-m", "testing.bench.trainer", json.dumps(options_of_trainer)]
-        return run(argv, log, setup.env, timeout=120 + 10 * options.seconds)
 
 
 if __name__ == "__main__":

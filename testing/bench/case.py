@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -87,24 +86,6 @@ class Case:
         if self.trainers > 1:
             counts += f", {self.trainers} trainers"
         return f"{self.family}: {self.name}, {counts}"
-
-
-@dataclass(frozen=True)
-class TrainerSetup:
-    """The processes of a system trainer_setup one trainer, and the options to reach them."""
-
-    options: Mapping[str, Any]
-    """Options for the trainer's dataset."""
-    pids: Mapping[str, list[int]]
-    """Process ids by role: dispatcher, worker, sidecar."""
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-class System(Protocol):
-    """A system whose servers are running."""
-
-    def trainer_setup(self, index: int) -> AbstractContextManager[TrainerSetup]:
-        """Start the processes that belong to one trainer; entered once for each trainer."""
 
 
 def selected(

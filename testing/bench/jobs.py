@@ -11,23 +11,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from distributed_input.api.resource.data_plane import input_config
-from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from testing.bench.case import REPO
-from testing.bench.data_plane import start_process
 from testing.bench.processes import cpu_seconds
+from testing.bench.systems import default_spec, sidecar
+from testing.integration.cluster import Cluster, Part
 
 TARGET = "testing.bench.jobs:dataset_fn"
 _READ = """
@@ -58,12 +53,13 @@ def main() -> None:
     settings = {"1 job": (1, False), f"{options.jobs} jobs": (options.jobs, False)}
     settings["2 jobs, each its own seed"] = (2, True)
     found: dict[str, list[Cost]] = {name: [] for name in settings}
-    with tempfile.TemporaryDirectory() as path, _worker(Path(path)) as (address, worker):
-        measure(Path(path), address, worker, 1, 1, False)  # warm up: write files, read pages
+    with Cluster() as cluster:
+        cluster.add_workers(1, "--path", str(REPO), "--metrics-listen", "127.0.0.1:0")
+        measure(cluster, 1, 1, False)  # warm up: write files, read pages
         for number in range(options.rounds):
             order = list(settings)
             for name in order[number % 3 :] + order[: number % 3]:
-                found[name].append(measure(Path(path), address, worker, epochs, *settings[name]))
+                found[name].append(measure(cluster, epochs, *settings[name]))
                 print(f"round {number + 1}: {name}: {found[name][-1]}", file=sys.stderr)
     ones = [one.cpu for one in found["1 job"]]
     print("| Setting | Worker CPU s | Relative to one job |  Computations per row | Seconds |")
@@ -77,13 +73,6 @@ def main() -> None:
 
 def _format_spread(values: list[float]) -> str:
     return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-class Worker(NamedTuple):
-    """A worker process and the address of its metrics."""
-
-    pid: int
-    metrics: str
 
 
 class Cost(NamedTuple):
@@ -100,20 +89,10 @@ class Cost(NamedTuple):
     seconds: float
 
 
-@contextlib.contextmanager
-def _worker(folder: Path) -> Iterator[tuple[str, Worker]]:
-    """Start a dispatcher and a worker; yield the dispatcher's address and the worker."""
-    (folder / "token").write_text("bench")
-    with start_process("dispatcher", folder, "dispatcher") as dispatcher:
-        address = dispatcher.wait_ready()["address"]
-        flags = ["--dispatcher", address, "--path", str(REPO)]
-        with start_process("worker", folder, "worker", *flags, metrics="127.0.0.1:0") as worker:
-            yield address, Worker(worker.pid, worker.wait_ready()["metrics"])
-
-
-def _rows_computed(worker: Worker) -> float:
+def _rows_computed(worker: Part) -> float:
     """Return the rows that the worker has computed since its start, with replayed rows."""
-    with urllib.request.urlopen(f"http://{worker.metrics}/metrics", timeout=10) as page:
+    address = worker.wait_ready()["metrics"]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
         metrics = dict(
             re.findall(r"^distributed_input_worker_(\w+) (\S+)$", page.read().decode(), re.M)
         )
@@ -121,28 +100,19 @@ def _rows_computed(worker: Worker) -> float:
     return float(sent) - float(shared) + float(replayed)
 
 
-def measure(
-    folder: Path, address: str, worker: Worker, epochs: int, jobs: int, seeds: bool
-) -> Cost:
+def measure(cluster: Cluster, epochs: int, jobs: int, seeds: bool) -> Cost:
     """Let this number of jobs read this number of epochs. `seeds`: each job has its own seed."""
+    (worker,) = cluster.workers
     run = f"{time.monotonic_ns()}"
     with contextlib.ExitStack() as stack:
         readers = []
         for job in range(jobs):
-            config = folder / f"{run}-{job}.json"
-            config.write_text(
-                json.dumps({"inputs": {"bench": _config(job if seeds else 0, epochs)}})
-            )
-            shared = stack.enter_context(tempfile.TemporaryDirectory(prefix="di-", dir="/dev/shm"))
-            flags = ["--dispatcher", address, "--config", str(config), "--dir", shared]
-            sidecar = stack.enter_context(start_process("sidecar", folder, f"{run}-{job}", *flags))
-            sidecar.wait_ready()
-            readers.append(_reader(f"{run}-{job}", shared, epochs))
-        began, before, computed = (
-            time.perf_counter(),
-            cpu_seconds([worker.pid]),
-            _rows_computed(worker),
-        )
+            seed = job if seeds else 0
+            one = default_spec(TARGET, {"folder": "data"}, seed=seed, epochs=epochs)
+            shared = stack.enter_context(sidecar(cluster, one)).shared
+            readers.append(_reader(f"{run}-{job}", str(shared), epochs))
+        computed = _rows_computed(worker)
+        began, before = time.perf_counter(), cpu_seconds([worker.pid])
         for reader in readers:
             assert reader.stdin
             reader.stdin.write(b"go\n")
@@ -164,16 +134,6 @@ def _reader(job: str, shared: str, epochs: int) -> subprocess.Popen[bytes]:
         env={"DISTRIBUTED_INPUT_DIR": shared, "PATH": "/usr/bin:/bin"},
         cwd=REPO,
     )
-
-
-def _config(seed: int, epochs: int) -> dict[str, Any]:
-    source = {"type": "Path", "path": str(REPO)}
-    entry = {"function": TARGET, "args": {"folder": "data"}, "source": source}
-    spec = {"dataset": {"type": "EntryPoint", "entryPoint": entry}, "seed": seed, "epochs": epochs}
-    resource = DistributedInput.model_validate(
-        {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "bench"}, "spec": spec}
-    )
-    return input_config(resource).to_json()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import hashlib
 import itertools
 import json
@@ -28,25 +29,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from testing.bench.case import REPO
-from testing.bench.processes import cpu_seconds, with_descendants
+from testing.bench.processes import cpu_seconds, run_command, with_descendants
 
 _BATCH = 16
 _HASHED = bytes(8 << 20)
 _SAMPLE_SECONDS = 0.25
-INPUT = """\
-apiVersion: distributed-input.dev/v1beta1
-kind: DistributedInput
-metadata: {{name: bench}}
-spec:
-  dataset:
-    type: EntryPoint
-    entryPoint:
-      function: "testing.bench.local_worker:dataset_fn"
-      source: {{type: Path, path: {repo}}}
-  batching: {{globalBatchSize: {batch}}}
-  sidecar: {{buffer: 64Mi}}
-"""
 
 
 def dataset_fn(context: Any) -> Any:
@@ -110,10 +100,10 @@ def measure(workers: str, options: argparse.Namespace) -> dict[str, Any]:
         command = [sys.executable, "-m", "testing.bench.local_worker", "--train"]
         command += [json.dumps(settings), "--steps", str(steps_file)]
         if workers != "none":
-            file = Path(folder) / "input.yaml"
-            file.write_text(INPUT.format(repo=REPO, batch=_BATCH))
-            run = [sys.executable, "-m", "distributed_input.cli", "run", str(file)]
-            command = [*run, "--workers", workers, "--", *command]
+            fields = {"batching": {"globalBatchSize": _BATCH}, "sidecar": {"buffer": "64Mi"}}
+            entry_point = "testing.bench.local_worker:dataset_fn"
+            run = run_command(Path(folder), entry_point, "--workers", workers, **fields)
+            command = [*run, *command]
         process = subprocess.Popen(command, cwd=REPO)
         used: list[tuple[float, float]] = []
         while process.poll() is None:
@@ -126,13 +116,10 @@ def measure(workers: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def _workers(pid: int) -> list[int]:
     found = []
-    for one in with_descendants([pid]):
-        try:
-            words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"distributed_input.worker" in words:
-            found.append(one)
+    for process in with_descendants([pid]):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "distributed_input.worker" in process.cmdline():
+                found.append(process.pid)
     return found
 
 

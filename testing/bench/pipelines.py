@@ -11,10 +11,8 @@ to the first batch. "Memory" is the resident memory of the worker more than befo
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,11 +21,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api.resource.data_plane import input_config
-from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
 from testing.bench.case import REPO
-from testing.bench.data_plane import start_process
 from testing.bench.processes import BenchError, memory
+from testing.bench.systems import default_spec, sidecar
+from testing.integration.cluster import Cluster
 
 BATCH = 64
 _TRAIN = """
@@ -256,52 +253,29 @@ def _run(
     name: str, data: Path, folder: Path, seconds: float, position: str
 ) -> tuple[dict[str, Any], int]:
     """Run new processes, kill them, and return the trainer's results and the worker's memory."""
-    (folder / "token").write_text("bench")
-    config = folder / "inputs.json"
-    config.write_text(json.dumps({"inputs": {"bench": _config(name, data)}}))
-    with contextlib.ExitStack() as stack:
-        shared = stack.enter_context(tempfile.TemporaryDirectory(prefix="di-", dir="/dev/shm"))
-        dispatcher = stack.enter_context(start_process("dispatcher", folder, "dispatcher"))
-        address = dispatcher.wait_ready()["address"]
-        flags = ["--dispatcher", address, "--path", str(REPO), "--state-dir", str(folder / "s")]
-        worker = stack.enter_context(start_process("worker", folder, "worker", *flags))
-        worker.wait_ready()
+    with Cluster() as cluster:
+        (worker,) = cluster.add_workers(1, "--path", str(REPO), "--state-dir", str(folder))
         idle = memory([worker.pid])["beyond_ring"]
-        flags = ["--dispatcher", address, "--config", str(config), "--dir", shared]
-        sidecar = stack.enter_context(start_process("sidecar", folder, "sidecar", *flags))
-        sidecar.wait_ready()
-        env = {"DISTRIBUTED_INPUT_DIR": shared, "PATH": os.environ["PATH"]}
-        trainer = subprocess.Popen(
-            [sys.executable, "-c", _TRAIN, str(seconds), position],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=env,
-            cwd=REPO,
-        )
-        try:
-            line = trainer.stdout.readline() if trainer.stdout else b""
-            used = memory([worker.pid])["peak"] - idle
-        finally:
-            trainer.kill()
-            trainer.wait()
-            for server in (worker, sidecar, dispatcher):
-                os.kill(server.pid, signal.SIGKILL)
+        one = default_spec(f"testing.bench.pipelines:{name}", {"folder": str(data)})
+        with sidecar(cluster, one) as started:
+            trainer = subprocess.Popen(
+                [sys.executable, "-c", _TRAIN, str(seconds), position],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={"DISTRIBUTED_INPUT_DIR": str(started.shared), "PATH": os.environ["PATH"]},
+                cwd=REPO,
+            )
+            try:
+                line = trainer.stdout.readline() if trainer.stdout else b""
+                used = memory([worker.pid])["peak"] - idle
+            finally:
+                trainer.kill()
+                trainer.wait()
+                for part in (worker, started, cluster.dispatcher):
+                    part.kill()
         if not line:
-            raise BenchError((folder / "worker.log").read_text()[-300:])
+            raise BenchError(worker.tail()[-300:])
         return json.loads(line), used
-
-
-def _config(name: str, data: Path) -> dict[str, Any]:
-    entry = {
-        "function": f"testing.bench.pipelines:{name}",
-        "args": {"folder": str(data)},
-        "source": {"type": "Path", "path": str(REPO)},
-    }
-    spec = {"dataset": {"type": "EntryPoint", "entryPoint": entry}}
-    resource = DistributedInput.model_validate(
-        {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "bench"}, "spec": spec}
-    )
-    return input_config(resource).to_json()
 
 
 if __name__ == "__main__":

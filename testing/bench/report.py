@@ -1,18 +1,17 @@
-"""The report of the measurements as JSON and Markdown; `plot` draws the picture."""
+"""The report of the measurements as JSON and Markdown."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-import subprocess
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from testing import examples
 from testing.bench.case import OURS, Case
 
 MIB = 1 << 20
@@ -37,14 +36,11 @@ for the given time.
 
 def machine() -> dict[str, Any]:
     """Return a description of this machine and its load."""
-    model = ""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
+    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     names = ("tensorflow", "tensorflow-cpu", "grpcio", "numpy", "protobuf")
     installed = {one.metadata["Name"]: one.version for one in distributions()}
     return {
-        "cpu": model,
+        "cpu": models[0] if models else "",
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
         "kernel": platform.release(),
@@ -55,11 +51,9 @@ def machine() -> dict[str, Any]:
 
 
 def write(folder: Path, results: dict[str, Any]) -> None:
-    """Write results.json, results.md and results.svg. May be called again with more cases."""
+    """Write results.json and results.md. May be called again with more cases."""
     (folder / "results.json").write_text(json.dumps(results, indent=1))
     (folder / "results.md").write_text(markdown(results))
-    draw = [examples.PYTHON, "-m", "testing.bench.plot"]
-    subprocess.run([*draw, folder / "results.json", folder / "results.svg"], check=True)
 
 
 def markdown(results: Mapping[str, Any]) -> str:
@@ -93,13 +87,14 @@ def _table(result: Mapping[str, Any]) -> list[str]:
         "workers": lambda found: cpu(found, case["unit"], "worker"),
         "dispatcher": lambda found: cpu(found, case["unit"], "dispatcher"),
         "all": lambda found: cpu(found, case["unit"]),
-        "MiB: trainer peak": lambda found: found["memory"]["trainer"]["peak"] / MIB,
-        "sidecar without ring": _sidecar_beyond_ring,
-        "worker peak": lambda found: _worker_peak(found, case["workers"]),
-        "threads: sidecar": lambda found: _threads(found, "sidecar"),
-        "workers ": lambda found: _threads(found, "worker"),
+        "MiB: trainer peak": lambda found: _memory(found, "trainer", "peak"),
+        "sidecar without ring": lambda found: _memory(found, "sidecar", "beyond_ring"),
+        "worker peak": lambda found: _memory(found, "worker", "peak", case["workers"] * MIB),
+        "threads: sidecar": lambda found: _memory(found, "sidecar", "threads", 1),
+        "workers ": lambda found: _memory(found, "worker", "threads", 1),
     }
-    pairs = {"ours / this: rate": rows_per_second, "trainer CPU": _trainer_cpu}
+    trainer_cpu = columns[f"CPU s/{per}: trainer"]
+    pairs = {"ours / this: rate": rows_per_second, "trainer CPU": trainer_cpu}
     heads = ["system", *columns, *pairs]
     lines = [f"### {Case(**case).title}", ""]
     lines += ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
@@ -154,20 +149,6 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _trainer_cpu(found: Measurement) -> float | None:
-    return cpu(found, "GB", "trainer")
-
-
-def _worker_peak(found: Measurement, workers: int) -> float | None:
-    memory = found["memory"].get("worker")
-    return memory["peak"] / workers / MIB if memory else None
-
-
-def _threads(found: Measurement, role: str) -> float | None:
+def _memory(found: Measurement, role: str, name: str, unit: float = MIB) -> float | None:
     memory = found["memory"].get(role)
-    return memory["threads"] if memory else None
-
-
-def _sidecar_beyond_ring(found: Measurement) -> float | None:
-    memory = found["memory"].get("sidecar")
-    return memory["beyond_ring"] / MIB if memory else None
+    return memory[name] / unit if memory else None

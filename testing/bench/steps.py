@@ -25,25 +25,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from testing.bench.case import LOCAL, OURS, REPO
+from testing.bench.processes import run_command
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 BATCH = 32
+_MODULE = "testing.bench.steps"
 _SIZE = 96  # a batch of images of 96x96 pixels takes about 2 ms
 _STEP_SECONDS = 0.02
 _WARM_UP = 50
-INPUT = """\
-apiVersion: distributed-input.dev/v1beta1
-kind: DistributedInput
-metadata: {{name: bench}}
-spec:
-  dataset:
-    type: EntryPoint
-    entryPoint: {{function: "testing.bench.steps:dataset_fn", source: {{type: Path, path: {repo}}}}}
-"""
 REMAINDERS = ("Keep", "Drop", "Pad")
-_BATCHING = "  batching: {{globalBatchSize: 64, remainder: {remainder}}}\n"
 _READ_WARM_UP, _READ_STEPS = 200, 1500
 
 
@@ -116,13 +108,11 @@ def measure(system: str, options: argparse.Namespace) -> list[float]:
     """Run one trainer. Return the seconds of its steps."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "steps.json"
-        command = [sys.executable, "-m", "testing.bench.steps", "--train", system]
+        command = [sys.executable, "-m", _MODULE, "--train", system]
         command += ["--steps", str(options.steps), "--to", str(found)]
         if system == OURS:
-            file = Path(folder) / "input.yaml"
-            file.write_text(INPUT.format(repo=REPO))
-            run = [sys.executable, "-m", "distributed_input.cli", "run", str(file)]
-            command = [*run, "--workers", options.workers, "--", *command]
+            flags = ("--workers", options.workers)
+            command = [*run_command(Path(folder), f"{_MODULE}:dataset_fn", *flags), *command]
         subprocess.run(command, cwd=REPO, check=True, stdout=subprocess.DEVNULL)
         seconds: list[float] = json.loads(found.read_text())
         return seconds
@@ -131,12 +121,10 @@ def measure(system: str, options: argparse.Namespace) -> list[float]:
 def measure_remainder(remainder: str, trainers: int, workers: str) -> float:
     """Return the steps a second of several trainers, as their mean."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "input.yaml"
-        text = INPUT.replace("dataset_fn", "small_rows") + _BATCHING
-        file.write_text(text.format(repo=REPO, remainder=remainder))
-        run = [sys.executable, "-m", "distributed_input.cli", "run", str(file)]
-        run += ["--workers", workers, "--trainers", str(trainers), "--"]
-        run += [sys.executable, "-m", "testing.bench.steps", "--read", folder]
+        flags = ("--workers", workers, "--trainers", str(trainers))
+        batching = {"globalBatchSize": 64, "remainder": remainder}
+        run = run_command(Path(folder), f"{_MODULE}:small_rows", *flags, batching=batching)
+        run += [sys.executable, "-m", _MODULE, "--read", folder]
         subprocess.run(run, cwd=REPO, check=True, stdout=subprocess.DEVNULL)
         return 1 / statistics.mean(float(found.read_text()) for found in Path(folder).glob("*.txt"))
 

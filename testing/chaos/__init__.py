@@ -5,13 +5,12 @@ consumers run in this process, in lockstep, as collectives require. The dispatch
 the sidecars are separate processes. `python -m testing.chaos --seed S --n 1` repeats schedule S.
 
     schedule      the values that describe a run; `draw` computes them from a seed
-    run           runs one schedule
+    run           runs one schedule and checks the logs; `loop` is the training loop
     fleet         the processes of a schedule; `faults` acts on them, `proxy` cuts connections
     consumers     the trainers: steps in lockstep, positions, crashes
     rows          the dataset: each row is a function of (seed, epoch, split, row)
     reference     the rows that each step must have, computed from `assignment.splits` alone
     ledger        the rows that each step had, compared with the reference
-    logcheck      errors and replays in the processes' logs
     summary       counts and waiting times over many schedules
     mutants       deliberate bugs; the ledger must report each of them
     measurements  programs that write the tables of docs/faults.md

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import threading
 import time
@@ -11,7 +10,6 @@ import typing
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 from testing.chaos.draw import draw
 from testing.chaos.run import Outcome, run
@@ -29,10 +27,6 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="seed of the first schedule; the others have the following seeds. Default: 0",
     )
-    parser.add_argument("--seeds", help="comma-separated seeds, in place of --n and --seed")
-    parser.add_argument(
-        "--slice", default="0/1", metavar="I/K", help="run every K-th schedule, starting at I"
-    )
     parser.add_argument(
         "--jobs", type=int, default=4, help="schedules that run at once. Default: 4"
     )
@@ -43,18 +37,11 @@ def _parser() -> argparse.ArgumentParser:
         help="how rows reach the sidecars: over direct connections (tcp, tls), over gRPC (grpc), or"
         " over shared memory or gRPC with proxies, as each schedule says (drawn). Default: drawn",
     )
-    parser.add_argument("--json", type=Path, help="file that gets the summary as JSON")
     parser.add_argument(
         "--show", action="store_true", help="print the schedules without running them"
     )
     parser.add_argument("--verbose", action="store_true", help="print the faults of every schedule")
     return parser
-
-
-def _seeds(args: argparse.Namespace) -> list[int]:
-    index, _, count = args.slice.partition("/")
-    seeds = range(args.seed, args.seed + args.n)
-    return [*(map(int, args.seeds.split(",")) if args.seeds else seeds)][int(index) :: int(count)]
 
 
 def describe(outcome: Outcome, number: str = "", verbose: bool = True) -> str:
@@ -81,7 +68,7 @@ def describe(outcome: Outcome, number: str = "", verbose: bool = True) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the schedules and return 0 if all passed."""
     args = _parser().parse_args(argv)
-    seeds = _seeds(args)
+    seeds = range(args.seed, args.seed + args.n)
 
     def schedule(seed: int) -> Schedule:
         return replace(draw(seed), transfer=args.transfer)
@@ -104,8 +91,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         list(pool.map(one, seeds))
     found = summary(outcomes)
     print(table(found, time.monotonic() - began))
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1))
     return 1 if found["failed"] else 0
 
 

@@ -7,9 +7,11 @@ import queue
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +138,43 @@ class Checkpoint:
     ended: bool
 
 
-class Consumers:
-    """All trainers between a start or restore and the end or a crash."""
+class ConsumerGroup(ABC):
+    """The trainers of a job between a start or restore and the end or a crash."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def each(self, function: Callable[[Consumer], Any]) -> list[Any]:
+        """Call a function for each consumer and return the results. Raises the first error."""
+
+    def connect(self, positions: Sequence[bytes] | None) -> None:
+        """Connect all consumers; restore their positions if given."""
+        self.each(lambda c: c.connect(positions[c.index] if positions else None))
+
+    def rewind(self, positions: Sequence[bytes]) -> None:
+        """Restore all positions in the same processes."""
+        self.each(lambda c: c.rewind(positions[c.index]))
+
+    def begin(self) -> None:
+        """Begin the next epoch on all consumers."""
+        self.each(lambda c: c.begin())
+
+    def step(self) -> list[list[Rows] | None]:
+        """Take one step on each consumer."""
+        return self.each(lambda c: c.step())
+
+    def positions(self) -> tuple[bytes, ...]:
+        """Return the position of each consumer."""
+        return tuple(self.each(lambda c: c.position()))
+
+    def close(self) -> None:
+        """Close all inputs. Their connections stay open while references remain."""
+        self.each(lambda c: c.close())
+
+
+class Consumers(ConsumerGroup):
+    """Trainers in threads of this process."""
 
     def __init__(
         self, folders: Sequence[Path], schedule: Schedule, deadline: float, job: str = ""
@@ -149,34 +186,10 @@ class Consumers:
     def __len__(self) -> int:
         return len(self._all)
 
-    def connect(self, positions: Sequence[bytes] | None) -> None:
-        """Connect all consumers; restore their positions if given."""
-        self._each(lambda c: c.connect(positions[c.index] if positions else None))
-
-    def rewind(self, positions: Sequence[bytes]) -> None:
-        """Restore all positions in the same processes."""
-        self._each(lambda c: c.rewind(positions[c.index]))
-
-    def begin(self) -> None:
-        """Begin the next epoch on all consumers."""
-        self._each(lambda c: c.begin())
-
-    def step(self) -> list[list[Rows] | None]:
-        """Take one step on each consumer."""
-        return self._each(lambda c: c.step())
-
-    def positions(self) -> tuple[bytes, ...]:
-        """Return the position of each consumer."""
-        return tuple(self._each(lambda c: c.position()))
-
     def crash(self) -> None:
         """Crash all consumers at once."""
-        self._each(lambda c: c.crash())
+        self.each(lambda c: c.crash())
         self.end()
-
-    def close(self) -> None:
-        """Close all inputs. Their connections stay open while references remain."""
-        self._each(lambda c: c.close())
 
     def end(self) -> None:
         """Drop all consumers and end the threads after their current call."""
@@ -190,11 +203,10 @@ class Consumers:
             thread.thread.join(5)
         return [t.thread.name for t in self._threads if t.thread.is_alive()]
 
-    def _each(self, do: Callable[[Consumer], Any]) -> list[Any]:
-        def bound(consumer: Consumer) -> Callable[[], Any]:
-            return lambda: do(consumer)
-
-        calls = [t.call(bound(c)) for t, c in zip(self._threads, self._all, strict=True)]
+    def each(self, function: Callable[[Consumer], Any]) -> list[Any]:
+        """Call a function for each consumer, each in its thread. Raises ConsumerTimeout, too."""
+        pairs = zip(self._threads, self._all, strict=True)
+        calls = [thread.call(partial(function, consumer)) for thread, consumer in pairs]
         done, late = wait(calls, max(0.0, self._deadline - time.monotonic()), "FIRST_EXCEPTION")
         for call in done:
             call.result()

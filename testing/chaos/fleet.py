@@ -25,8 +25,7 @@ from testing.certificates import MountedFolder, authority
 from testing.chaos import rows
 from testing.chaos.proxy import Loop, Proxy
 from testing.chaos.schedule import Data, Schedule, Topology
-from testing.processes.forks import Forks, Process, ProcessError
-from testing.processes.network import own_address
+from testing.processes.forks import Forks, Process, ProcessError, own_address
 
 INPUT = "train"
 HEARTBEAT_SECONDS = 0.25
@@ -50,15 +49,10 @@ class Fleet:
 
     Args:
         mutants: name of the deliberate bug for each part ("worker", "sidecar", "dispatcher").
-        programs: module that runs in place of a part's own.
     """
 
     def __init__(
-        self,
-        forks: Forks,
-        schedule: Schedule,
-        mutants: Mapping[str, str] | None = None,
-        programs: Mapping[str, str] | None = None,
+        self, forks: Forks, schedule: Schedule, mutants: Mapping[str, str] | None = None
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="di-chaos-"))
         self.workers: list[Worker] = []
@@ -66,7 +60,7 @@ class Fleet:
         self.processes: list[Process] = []
         self.lock = threading.RLock()
         self._forks, self._topology = forks, schedule.topology
-        self._mutants, self._programs = dict(mutants or {}), dict(programs or {})
+        self._mutants = dict(mutants or {})
         self._killed: set[int] = set()
         self._drained: set[int] = set()
         self._numbers: dict[str, int] = {}
@@ -243,7 +237,7 @@ class Fleet:
             folder = self._certificate(part)
             flags = [*flags, "--tls-dir", str(folder.parent if part == "sidecar" else folder)]
         process = self._forks.start(
-            self._programs.get(part, f"distributed_input.{part}.main"),
+            f"distributed_input.{part}.main",
             name,
             self.folder,
             [*flags, "--grace-seconds", str(GRACE_SECONDS)],

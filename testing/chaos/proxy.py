@@ -5,24 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 _CHUNK_BYTES = 1 << 16
 
 
 class Loop:
-    """An event loop in a separate thread, for all proxies of a schedule."""
+    """An event loop in a separate thread, for proxies."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server] = []
         self._thread = threading.Thread(target=self.loop.run_forever, name="proxies", daemon=True)
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine in the loop and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10)
+
+    def listen(self, serve: Callable[..., Awaitable[None]]) -> str:
+        """Serve each connection to a free port. Return host:port."""
+        server: asyncio.Server = self.call(asyncio.start_server(serve, "127.0.0.1", 0))
+        self._servers.append(server)
+        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
     def close(self) -> None:
         """End the loop and all its connections."""
@@ -32,7 +38,7 @@ class Loop:
         self.loop.close()
 
     async def _cancel_all(self) -> None:
-        for server in self.servers:
+        for server in self._servers:
             server.close()
         mine = asyncio.current_task()
         tasks = [task for task in asyncio.all_tasks() if task is not mine]
@@ -53,9 +59,7 @@ class Proxy:
         self._cut_after: int | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
-        server: asyncio.Server = loop.call(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        loop.servers.append(server)
-        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self.address = loop.listen(self._serve)
 
     def cut_after(self, bytes_more: int) -> None:
         """Cut all connections after this many more bytes from the worker; 0: now."""

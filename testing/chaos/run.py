@@ -12,18 +12,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
-from testing.chaos.consumers import Checkpoint, Consumers, ConsumerTimeout, Rows
+from testing.chaos.consumers import Consumers, Rows
 from testing.chaos.faults import Applied, Injector
 from testing.chaos.fleet import Fleet
-from testing.chaos.ledger import Ledger, Verdict
-from testing.chaos.logcheck import Replay, replays, suspicious
+from testing.chaos.ledger import Verdict
+from testing.chaos.loop import TrainingLoop
 from testing.chaos.schedule import Fault, Schedule
 from testing.processes.forks import Forks, ProcessError
 
+_NEVER = ("replay differs", "facts contradict")  # the datasets are deterministic
+_MAX_LINES = 5
 _RING_SECONDS = 6.0
 _STEPS_KEPT = 2000
 _SILENT_SECONDS = 4.0  # a sidecar without a reader sends no status
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A reopened stream: the time (Unix seconds) and the number of rows to compute again."""
+
+    at: float
+    split: int
+    rows: int
 
 
 @dataclass
@@ -52,22 +65,17 @@ class Outcome:
         return self.verdict.passed and not self.problems
 
 
-class _Loop:
-    """The training loop of one job over all restarts. The first job's loop injects the faults."""
+class _Loop(TrainingLoop):
+    """The training loop of one job, with real processes."""
+
+    consumers: Consumers
 
     def __init__(
         self, schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float, job: int
     ) -> None:
-        self.ledger = Ledger(schedule)
-        self.injector = Injector(fleet)
-        self.job = f"job-{job}" if job else ""
+        super().__init__(schedule, Injector(fleet), job)
         self.steps: deque[tuple[float, float]] = deque(maxlen=_STEPS_KEPT)
-        self._schedule, self._topology, self._fleet = schedule, schedule.topology, fleet
-        self._outcome, self._end = outcome, end
-        self._pending = [] if job else sorted(schedule.faults, key=lambda f: f.step)
-        self._taken = 0  # over all restarts
-        self._checkpoint: Checkpoint | None = None
-        self._pause = threading.Event()
+        self._fleet, self._outcome, self._end = fleet, outcome, end
         self._last_begins = time.monotonic() + schedule.duration
         self.consumers = self._new_consumers()
 
@@ -76,77 +84,38 @@ class _Loop:
         self.consumers.connect(None)
         self._save(ended=False)
         while self._has_next_epoch():
-            self.consumers.begin()
-            self.ledger.begin_epoch()
+            self._begin()
             ended = False
             while not ended:
-                crash = self._due()
-                if crash is not None:
-                    (self._crash if crash.kind == "crash_trainer" else self._rewind)(crash)
-                    self.consumers.begin()
-                    self.ledger.begin_epoch()
+                fault = self._due()
+                if fault is not None:
+                    if fault.kind == "crash_trainer":
+                        self._crash(fault)
+                    else:
+                        saved = self._rewind()
+                        self._note(fault, f"to epoch {saved.epoch} step {saved.steps}")
+                    self._begin()
                 else:
                     ended = self._step()
             self._save(ended=True)
 
     def _has_next_epoch(self) -> bool:
-        """Return whether another epoch remains, counted from the last checkpoint."""
         if not self._topology.epochs:
             return time.monotonic() < self._last_begins
-        saved = self._checkpoint
-        ended = 0 if saved is None or not saved.ended else saved.epoch + 1
-        return ended < self._topology.epochs
+        return super()._has_next_epoch()
 
-    def _step(self) -> bool:
-        """Take one step on all consumers; return whether the epoch has ended."""
+    def _take(self) -> list[list[Rows] | None]:
         began = time.monotonic()
-        units = self.consumers.step()
+        units = super()._take()
         now = time.monotonic()
         self.steps.append((now, now - began))
-        ends = [each is None for each in units]
-        if all(ends):
-            self.ledger.end_epoch(len(units))
-            return True
-        if any(ends) and not self._topology.whole:
-            at = f"epoch {self.ledger.epoch} step {self.ledger.steps}"
-            raise UnevenSteps(
-                f"{at}: consumers {_indices_of(ends)} saw the end, the others got a batch"
-            )
-        self.ledger.commit(units)
-        self._taken += 1
-        # Whole elements can end for one consumer before the others. A position at the end of an
-        # epoch restores to the next epoch, so do not save one here.
-        ended = any(ends) if self._restores_only_itself else ends[0]
-        if not ended and self.ledger.steps % self._schedule.save_every == 0:
-            self._save(ended=False)
-        if self._schedule.step_ms:
-            self._pause.wait(self._schedule.step_ms / 1000)
-        return False
-
-    def _save(self, ended: bool) -> None:
-        at = (self.ledger.epoch, self.ledger.steps)
-        self._checkpoint = Checkpoint(self.consumers.positions(), *at, ended)
-
-    def _due(self) -> Fault | None:
-        """Inject the faults that are due.
-
-        Return the next one if the trainer itself must apply it.
-        """
-        while self._pending and self._pending[0].step <= self._taken:
-            fault = self._pending.pop(0)
-            if fault.kind in {"crash_trainer", "rewind_trainer"}:
-                return fault
-            self.injector.inject(fault)
-        return None
+        return units
 
     def _crash(self, fault: Fault) -> None:
-        saved = self._checkpoint
-        assert saved is not None
         before = len(self.consumers)
         self.consumers.crash()
         after = fault.consumers or before
-        note = f"{before} -> {after} consumers, sidecars {fault.sidecars}"
-        self.injector.applied.append(Applied("crash_trainer", time.monotonic(), note))
+        self._note(fault, f"{before} -> {after} consumers, sidecars {fault.sidecars}")
         if after != before or fault.sidecars != "stay":
             with self._fleet.lock:
                 if fault.sidecars != "linger":
@@ -154,29 +123,11 @@ class _Loop:
                         self._fleet.kill(process)
                 self._fleet.start_sidecars(after)
         self.consumers = self._new_consumers()
-        self.consumers.connect(self._restored(saved, after))
-        self.ledger.restore(saved.epoch, saved.steps, saved.ended)
+        self.consumers.connect(self._positions(after))
+        self._restore_ledger()
 
-    def _rewind(self, _: Fault) -> None:
-        """Restore the last checkpoint in the same processes."""
-        saved = self._checkpoint
-        assert saved is not None
-        self.consumers.rewind(self._restored(saved, len(self.consumers)))
-        note = f"to epoch {saved.epoch} step {saved.steps}"
-        self.injector.applied.append(Applied("rewind_trainer", time.monotonic(), note))
-        self.ledger.restore(saved.epoch, saved.steps, saved.ended)
-
-    def _restored(self, saved: Checkpoint, consumers: int) -> Sequence[bytes]:
-        """Return the positions to restore: one for all, unless each consumer has its own order."""
-        if self._restores_only_itself and len(saved.positions) > 1:
-            return saved.positions
-        saver = 0 if self._topology.whole else self._schedule.saver
-        return [saved.positions[saver % len(saved.positions)]] * consumers
-
-    @property
-    def _restores_only_itself(self) -> bool:
-        """Whether a consumer's position restores that consumer alone."""
-        return self._topology.parallel
+    def _note(self, fault: Fault, text: str) -> None:
+        self.injector.applied.append(Applied(fault.kind, time.monotonic(), text))
 
     def _new_consumers(self) -> Consumers:
         folders = [self._fleet.folder_of(c) for c in range(len(self._fleet.sidecars))]
@@ -198,12 +149,8 @@ class _Loop:
             current = complete and all(c.age_seconds < since for c in reported)
             if current and not any(fills):
                 return
-            self._pause.wait(0.1)
+            self._sleep(0.1)
         self._outcome.problems.append(f"slots are still in use after the end: {fills}")
-
-
-class UnevenSteps(Exception):
-    """The consumers had different numbers of steps."""
 
 
 def run(
@@ -211,7 +158,6 @@ def run(
     forks: Forks,
     mutants: Mapping[str, str] | None = None,
     watch: Callable[[Fleet], None] | None = None,
-    programs: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Run a schedule. Errors of the product go into the outcome and are not raised.
 
@@ -220,13 +166,12 @@ def run(
         forks: what starts the processes.
         mutants: see `Fleet`.
         watch: called with the processes before the first step.
-        programs: see `Fleet`.
     """
     began = time.monotonic()
     outcome = Outcome(schedule, Verdict())
     fleet: Fleet | None = None
     try:
-        fleet = Fleet(forks, schedule, mutants, programs)
+        fleet = Fleet(forks, schedule, mutants)
         outcome.folder = str(fleet.folder)
         if watch is not None:
             watch(fleet)
@@ -291,8 +236,25 @@ def _stacks_on_hang(seconds: float, outcome: Outcome) -> Iterator[None]:
                 outcome.problems.append(f"hung; stacks:\n{stacks}")
 
 
-def _indices_of(flags: Sequence[bool]) -> list[int]:
-    return [i for i, flag in enumerate(flags) if flag]
+def suspicious(logs: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Return errors, tracebacks, and warnings that a deterministic dataset cannot cause."""
+    found = [
+        f"{name}: {entry.get('message')}: {_rest(entry)}"
+        for name, entry in logs
+        if entry.get("level") in {"error", "raw"} or entry.get("message") in _NEVER
+    ]
+    return found[:_MAX_LINES]
 
 
-__all__ = ["ConsumerTimeout", "Outcome", "Rows", "UnevenSteps", "run"]
+def replays(logs: Sequence[tuple[str, dict[str, Any]]]) -> list[Replay]:
+    """Return the streams that sidecars reopened."""
+    return [
+        Replay(datetime.fromisoformat(entry["time"]).timestamp(), entry["split"], entry["row"])
+        for _, entry in logs
+        if entry.get("message") == "stream broke; opening it again"
+    ]
+
+
+def _rest(entry: dict[str, Any]) -> str:
+    fields = {k: v for k, v in entry.items() if k not in {"time", "level", "message", "logger"}}
+    return str(fields)[:1500]

@@ -39,7 +39,7 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 
 def summary(outcomes: Iterable[Outcome]) -> dict[str, Any]:
-    """Return a summary of all outcomes as plain values, for JSON."""
+    """Return a summary of all outcomes as plain values."""
     done = list(outcomes)
     stalls: dict[str, list[float]] = defaultdict(list)
     replayed: dict[str, list[float]] = defaultdict(list)

@@ -11,23 +11,21 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import socket
 import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from kubernetes import client as kubernetes
 from kubernetes import config
 
-from testing.cluster import kubeconfig
+from distributed_input.runtime.addresses import free_ports
 from testing.cluster.binaries import binary
 from testing.cluster.daemon import Daemon
-from testing.cluster.pki import Authority, key_pem
+from testing.cluster.pki import Authority, key_pem, kubeconfig_user, write_kubeconfig
 
 SERVICE_RANGE = ipaddress.ip_network("10.96.0.0/16")
 """Address range of Services. The first address is the API server's own."""
@@ -63,16 +61,13 @@ class ControlPlane:
         self.url = f"https://{address}:{self._ports['kube-apiserver']}"
         self.kubeconfig = folder / "admin.kubeconfig"
         self.authority = None if self.kubeconfig.exists() else self._make_credentials()
-        self.etcd = self._daemon("etcd", self._etcd(), die_with_parent=die_with_parent)
-        self.api_server = self._daemon(
-            "kube-apiserver", self._api_server(), die_with_parent=die_with_parent
-        )
+        self._die_with_parent = die_with_parent
+        self.etcd = self._daemon("etcd", self._etcd())
+        self.api_server = self._daemon("kube-apiserver", self._api_server())
         self.controller_manager = self._daemon(
-            "kube-controller-manager", self._controller_manager(), die_with_parent=die_with_parent
+            "kube-controller-manager", self._controller_manager()
         )
-        self.scheduler = self._daemon(
-            "kube-scheduler", self._scheduler(), die_with_parent=die_with_parent
-        )
+        self.scheduler = self._daemon("kube-scheduler", self._component("kube-scheduler"))
         self.daemons = (self.etcd, self.api_server, self.controller_manager, self.scheduler)
 
     def __enter__(self) -> ControlPlane:
@@ -83,12 +78,7 @@ class ControlPlane:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:
@@ -150,7 +140,7 @@ class ControlPlane:
             )
         path = self.folder / f"{namespace}.{name}.kubeconfig"
         authority = (self.folder / "ca.crt").read_bytes()
-        kubeconfig.write(path, self.url, authority, {"token": response.status.token}, namespace)
+        write_kubeconfig(path, self.url, authority, {"token": response.status.token}, namespace)
         return path
 
     def _controllers_work(self) -> bool:
@@ -179,12 +169,12 @@ class ControlPlane:
             (self.folder / f"{name}.crt").write_bytes(pair.certificate)
             _secret(self.folder / f"{name}.key", pair.key)
             path = self.folder / f"{name}.kubeconfig"
-            kubeconfig.write(path, self.url, authority.certificate, kubeconfig.user(pair))
+            write_kubeconfig(path, self.url, authority.certificate, kubeconfig_user(pair))
         return authority
 
-    def _daemon(self, name: str, argv: list[str | Path], *, die_with_parent: bool) -> Daemon:
+    def _daemon(self, name: str, argv: list[str | Path]) -> Daemon:
         extra = [f"--{flag}={value}" for flag, value in self._flags.get(name, {}).items()]
-        return Daemon(self.folder, name, [*argv, *extra], die_with_parent=die_with_parent)
+        return Daemon(self.folder, name, [*argv, *extra], die_with_parent=self._die_with_parent)
 
     def _etcd(self) -> list[str | Path]:
         client = f"http://127.0.0.1:{self._ports['etcd']}"
@@ -241,9 +231,6 @@ class ControlPlane:
             "--horizontal-pod-autoscaler-sync-period=2s",
         ]
 
-    def _scheduler(self) -> list[str | Path]:
-        return self._component("kube-scheduler")
-
     def _component(self, name: str) -> list[str | Path]:
         path = self.folder / f"{name}.kubeconfig"
         return [
@@ -259,12 +246,9 @@ class ControlPlane:
 def _ports(path: Path) -> dict[str, int]:
     """Return free ports. Store them in `path`, so that later runs use the same."""
     if not path.exists():
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in _PORTS]
-        found = {name: one.getsockname()[1] for name, one in zip(_PORTS, sockets, strict=True)}
-        for one in sockets:
-            one.close()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found))
+        found = zip(_PORTS, free_ports(len(_PORTS)), strict=True)
+        path.write_text(json.dumps(dict(found)))
     read: dict[str, int] = json.loads(path.read_text())
     return read
 

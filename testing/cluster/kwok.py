@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from kubernetes import client as kubernetes
@@ -41,12 +40,7 @@ class FakeNodes:
         self.daemon.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._plane.client() as api:
             core: Any = kubernetes.CoreV1Api(api)
             for name in self._names:

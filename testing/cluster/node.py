@@ -15,12 +15,12 @@ from typing import Any
 import yaml
 from kubernetes import client as kubernetes
 
-from testing.cluster import kubeconfig, network
+from testing.cluster import network
 from testing.cluster.binaries import binary
 from testing.cluster.control_plane import SERVICE_RANGE, ControlPlane
 from testing.cluster.daemon import Daemon
 from testing.cluster.images import Image
-from testing.cluster.pki import Authority
+from testing.cluster.pki import Authority, kubeconfig_user, write_kubeconfig
 
 NAME = "node-1"
 _KUBELET_PORT = 10250
@@ -149,7 +149,7 @@ class Node:
         ):
             pair = authority.issue(user, group, [NAME, network.ADDRESS])
             path = self._folder / f"{name}.kubeconfig"
-            kubeconfig.write(path, url, authority.certificate, kubeconfig.user(pair))
+            write_kubeconfig(path, url, authority.certificate, kubeconfig_user(pair))
             for suffix, content in (("crt", pair.certificate), ("key", pair.key)):
                 file = self._folder / f"{name}.{suffix}"
                 file.touch(mode=0o600)

@@ -1,16 +1,21 @@
-"""Certificates of a test cluster, from one short-lived authority."""
+"""Certificates of a test cluster, from one short-lived authority, and kubeconfig files."""
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from distributed_input_operator.certificates import x509_parts
 
 _VALID = datetime.timedelta(days=30)
 
@@ -71,15 +76,7 @@ def _builder(
 ) -> x509.CertificateBuilder:
     # One hour in the past: the clock of a machine that was suspended may be late.
     begin = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=1)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(begin + _VALID)
-    )
+    return x509_parts.builder(subject, issuer, key, begin, begin + _VALID)
 
 
 def _name(common_name: str, organization: str = "") -> x509.Name:
@@ -94,3 +91,33 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+def kubeconfig_user(pair: Pair) -> dict[str, str]:
+    """Return a kubeconfig's `user` that authenticates with a certificate."""
+    return {
+        "client-certificate-data": base64.b64encode(pair.certificate).decode(),
+        "client-key-data": base64.b64encode(pair.key).decode(),
+    }
+
+
+def write_kubeconfig(
+    path: Path, url: str, authority: bytes, user: dict[str, str], namespace: str = "default"
+) -> None:
+    """Write a kubeconfig, readable by its owner only, with one context.
+
+    authority: PEM of the server's CA. user: from `kubeconfig_user`, or {"token": …}.
+    """
+    trust = base64.b64encode(authority).decode()
+    context = {"cluster": "test", "user": "test", "namespace": namespace}
+    path.touch(mode=0o600)
+    cluster = {"server": url, "certificate-authority-data": trust}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "test", "user": user}],
+        "contexts": [{"name": "test", "context": context}],
+        "current-context": "test",
+    }
+    path.write_text(yaml.safe_dump(content))

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import distributed_input
 from testing.compat.row_count_metric import RowCount
-from testing.processes import results as result_file
+from testing.processes.forks import own_arguments, write_results
 
 ROWS, BATCH = 100, 16
 Strategy = tf.distribute.Strategy
@@ -60,11 +60,7 @@ def in_function(strategy: Strategy, train: distributed_input.Input) -> Any:
         if not optional.has_value():
             return False, 0.0, 0.0
         rows = strategy.run(lambda rows: tf.cast(rows, tf.float32), args=(optional.get_value(),))
-        return (
-            True,
-            strategy.reduce("SUM", rows, axis=0),
-            strategy.reduce("MEAN", rows, axis=0),
-        )
+        return (True, strategy.reduce("SUM", rows, axis=0), strategy.reduce("MEAN", rows, axis=0))
 
     found = []
     while (result := step(iterator))[0]:
@@ -109,7 +105,7 @@ INPUTS = ("dataset-fn", "files", "function", "out-of-range", "keras")
 
 def main(argv: Sequence[str]) -> int:
     """Write the results as {name of the input: result}."""
-    (pattern,), path = result_file.arguments(argv)
+    (pattern,), path = own_arguments(argv)
     warnings.simplefilter("ignore")
     parts: dict[str, Callable[[Strategy, distributed_input.Input], Any]] = {
         "dataset-fn": by_dataset_fn,
@@ -123,5 +119,5 @@ def main(argv: Sequence[str]) -> int:
     for name in INPUTS:
         with distributed_input.connect(name) as train:
             results[name] = parts[name](strategy, train)
-    result_file.write(path, results)
+    write_results(path, results)
     return 0

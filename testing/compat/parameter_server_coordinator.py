@@ -16,7 +16,7 @@ import distributed_input
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime.addresses import free_ports
 from testing.compat.multiworker import numbers
-from testing.processes import results as result_file
+from testing.processes.forks import own_arguments, write_results
 
 WORKERS = 2
 
@@ -34,7 +34,7 @@ def cluster() -> tf.distribute.Strategy:
 
 def main(argv: Sequence[str]) -> int:
     """Schedule a step for every batch, evaluate inline, and call `distribute`."""
-    _, path = result_file.arguments(argv)
+    _, path = own_arguments(argv)
     warnings.simplefilter("ignore")
     strategy = cluster()
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -53,5 +53,5 @@ def main(argv: Sequence[str]) -> int:
             train.distribute(strategy, numbers)
         except ConfigError as error:
             result["refused"] = str(error)
-    result_file.write(path, result)
+    write_results(path, result)
     return 0

@@ -12,23 +12,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from testing.processes import results
+from testing.processes.forks import own_arguments, write_results
 
 ROWS, STEPS = 60, 6
 
 
 def main(argv: Sequence[str]) -> int:
     """Serve as one task of the cluster, or train as its coordinator."""
-    (role, index, cluster, service), path = results.arguments(argv)
+    (role, index, cluster, service), path = own_arguments(argv)
     spec = tf.train.ClusterSpec(json.loads(cluster))
     if role != "chief":
         server = tf.distribute.Server(spec, job_name=role, task_index=int(index), protocol="grpc")
-        results.write(path, {})
+        write_results(path, {})
         server.join()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type="chief", task_id=0, rpc_layer="grpc"
     )
-    results.write(path, {"rows": train(resolver, service)})
+    write_results(path, {"rows": train(resolver, service)})
     return 0
 
 

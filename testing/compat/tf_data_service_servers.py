@@ -1,4 +1,4 @@
-"""TensorFlow's tf.data service as the product starts it: one dispatcher and two workers."""
+"""TensorFlow's tf.data service as the product starts it: a dispatcher and workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
-from types import TracebackType
 
 from distributed_input.runtime.addresses import free_ports
 from testing.integration.cluster import Part
@@ -18,14 +17,13 @@ WORKERS = 2
 class TfDataServiceServers:
     """Real processes; a context manager. `address` is the argument of `distribute`."""
 
-    def __init__(self, static: bool = True) -> None:
+    def __init__(self, static: bool = True, workers: int = WORKERS) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="di-tf-data-"))
-        port, *self._ports = free_ports(1 + WORKERS)
+        port, *self._ports = free_ports(1 + workers)
         self.address = f"grpc://127.0.0.1:{port}"
         flags = ["dispatcher", "--port", str(port), "--work-dir", str(self.folder / "journal")]
         if static:
-            workers = ",".join(f"127.0.0.1:{one}" for one in self._ports)
-            flags += ["--static-workers", workers]
+            flags += ["--static-workers", ",".join(f"127.0.0.1:{one}" for one in self._ports)]
         self._flags = flags
         self._starts = 0
         self.dispatcher = self._dispatcher()
@@ -59,12 +57,7 @@ class TfDataServiceServers:
     def __enter__(self) -> TfDataServiceServers:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         parts = [*self.workers, self.dispatcher]
         for part in parts:
             part.signal(signal.SIGTERM)

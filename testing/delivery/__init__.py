@@ -14,8 +14,7 @@ costs nothing. `python -m testing.delivery --n 1 --seed S -v` repeats seed S and
     trainer       one trainer's process, also with an iterator that runs ahead
     training      the training loops: steps, checkpoints, crashes, restores
     events        faults at virtual times
-    cases         schedules for one guard each, some with a verdict of their own
-    guards        deliberate bugs; the simulation must report each of them
+    cases         schedules for one guard each, and the bugs that a simulation must report
     fleet         measures how many workers are useful
 
 The ledger, the reference, the rows and the faults at steps are those of `testing.chaos`.

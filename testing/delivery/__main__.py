@@ -10,10 +10,10 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
-
-from testing.delivery import guards
+from functools import partial
 
 _REPORT_SECONDS = 10.0
+_FORK = multiprocessing.get_context("fork")
 _ALL_PROCESSES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
@@ -36,89 +36,83 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _simulate(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[int, str, str]]:
-    """Yield (seed, result line, description of a failure or "") of each schedule."""
+def _prepare(args: argparse.Namespace) -> None:
+    """Let this process only simulate from now on."""
     from testing.delivery.install import install
 
     install()
     from testing.chaos import mutants
+
+    if args.mutant:
+        mutants.apply(args.mutant)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def _simulated(args: argparse.Namespace, seed: int) -> tuple[str, str]:
+    """Return the result line of a schedule, and the description of a failure or ""."""
     from testing.delivery.cases import draw
     from testing.delivery.run import collect, simulate
     from testing.delivery.world import scratch
 
-    if args.mutant:
-        guards.apply(mutants, args.mutant)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    for number, seed in enumerate(seeds):
-        delivery = draw(seed, args.case)
-        if args.verbose:
-            print(delivery, flush=True)
-        with scratch() as folder:
-            outcome = simulate(delivery, folder, print if args.verbose else None, args.stacks)
-        line = (
-            f"seed {seed}: {'ok' if outcome.passed else 'FAILED'} hash {outcome.hash:016x} "
-            f"{outcome.switches} switches {outcome.seconds:.1f} s {outcome.verdict.received} rows"
-        )
-        text = ""
-        if not outcome.passed:
-            text = "\n".join([line, str(delivery), *(f"  - {p}" for p in outcome.problems)])
-            text += f"\n  repeat: python -m testing.delivery --n 1 --seed {seed} -v"
-            text += f" --case {args.case}" if args.case else ""
-        yield seed, line, text
-        if number % 5 == 4:
-            collect()
+    delivery = draw(seed, args.case)
+    if args.verbose:
+        print(delivery, flush=True)
+    with scratch() as folder:
+        outcome = simulate(delivery, folder, print if args.verbose else None, args.stacks)
+    line = (
+        f"seed {seed}: {'ok' if outcome.passed else 'FAILED'} hash {outcome.hash:016x} "
+        f"{outcome.switches} switches {outcome.seconds:.1f} s {outcome.verdict.received} rows"
+    )
+    text = ""
+    if not outcome.passed:
+        text = "\n".join([line, str(delivery), *(f"  - {p}" for p in outcome.problems)])
+        text += f"\n  repeat: python -m testing.delivery --n 1 --seed {seed} -v"
+        text += f" --case {args.case}" if args.case else ""
+    if seed % 5 == 4:
+        collect()
+    return line, text
 
 
-def _work(queue: multiprocessing.Queue, seeds: Sequence[int], args: argparse.Namespace) -> None:
-    for result in _simulate(seeds, args):
-        queue.put(result)
-    queue.put(None)
-
-
-def _results(seeds: Sequence[int], args: argparse.Namespace) -> Iterator[tuple[int, str, str]]:
-    jobs = min(args.jobs, len(seeds))
-    if jobs <= 1:
-        yield from _simulate(seeds, args)
+def _results(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    seeds, simulated = range(args.seed, args.seed + args.n), partial(_simulated, args)
+    if min(args.jobs, args.n) <= 1:
+        _prepare(args)
+        yield from map(simulated, seeds)
         return
-    queue: multiprocessing.Queue = multiprocessing.Queue()
-    context = multiprocessing.get_context("fork")
-    workers = [
-        context.Process(target=_work, args=(queue, seeds[i::jobs], args), daemon=True)
-        for i in range(jobs)
-    ]
-    for worker in workers:
-        worker.start()
-    running = jobs
-    while running:
-        result = queue.get()
-        if result is None:
-            running -= 1
-        else:
-            yield result
-    for worker in workers:
-        worker.join()
+    with _FORK.Pool(args.jobs, _prepare, (args,)) as pool:
+        yield from pool.imap_unordered(simulated, seeds)
 
 
-def _check_guards(jobs: int) -> int:
-    found = dict(guards.first_seeds(list(guards.GUARDS), jobs))
-    for name, seed in found.items():
-        case = guards.GUARDS[name]
+def _first_seed(args: argparse.Namespace, name: str) -> int | None:
+    """Return the first seed that reports a bug; None if none does."""
+    from testing.delivery.cases import GUARDS, MOST_SEEDS
+
+    args.mutant, args.case = name, GUARDS[name] or None
+    _prepare(args)
+    return next((seed for seed in range(MOST_SEEDS) if _simulated(args, seed)[1]), None)
+
+
+def _check_guards(args: argparse.Namespace) -> int:
+    from testing.delivery.cases import GUARDS
+
+    with _FORK.Pool(args.jobs, maxtasksperchild=1) as pool:  # a process for each bug
+        found = pool.map(partial(_first_seed, args), GUARDS, chunksize=1)
+    for (name, case), seed in zip(GUARDS.items(), found, strict=True):
         where = f"seed {seed}" if seed is not None else "NOT FOUND"
         print(f"{name}: {where}{f' of case {case}' if case else ''}")
-    return 1 if None in found.values() else 0
+    return 1 if None in found else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate the schedules and return 0 if all passed."""
     args = _parser().parse_args(argv)
     if args.guards:
-        return _check_guards(args.jobs)
-    seeds = range(args.seed, args.seed + args.n)
+        return _check_guards(args)
     began = reported = time.monotonic()
     done = failed = 0
-    for _, line, text in _results(seeds, args):
+    for line, text in _results(args):
         done += 1
         if text:
             failed += 1

@@ -1,4 +1,7 @@
-"""Schedules for one guard each, with a verdict of their own where an error is the right answer."""
+"""Schedules for one guard each, with a verdict of their own where an error is the right answer.
+
+`GUARDS` lists the deliberate bugs that a simulation must report.
+"""
 
 from __future__ import annotations
 
@@ -128,6 +131,36 @@ CASES: dict[str, Callable[[random.Random, Delivery], Delivery]] = {
 
 DRAWN = ("flaky", "flaky", "held", "restarted", "restarted", "forgotten", *tuple(CASES)[-3:])
 """The cases that some seeds draw."""
+
+GUARDS = {
+    "resume_at_row_zero": "",
+    "resume_one_late": "",
+    "resume_one_early": "",
+    "broken_stream_ends_split": "",
+    "partitions_of_next_consumer": "",
+    "end_without_others": "",
+    "drop_without_others": "",
+    "position_one_step_late": "",
+    "position_one_step_early": "",
+    "slots_released_early": "",
+    "slots_leak": "",
+    "failing_streams_wake_each_other": "",
+    "shares_any_epoch": "",
+    "shares_any_split": "",
+    "shares_whole_blocks": "",
+    "stale_units": "",
+    "position_of_previous_save": "",
+    "loop_takes_steps_of_the_job": "",
+    "bursts_of_any_epoch": "abandoned",
+    "digest_unchecked": "flaky",
+    "shares_unchecked": "flaky",
+    "no_fencing": "held",
+    "ignore_fencing": "held",
+    "first_messages_in_any_order": "restarted",
+    "closed_partitions_forget": "forgotten",
+}
+"""Bugs of `testing.chaos.mutants`, and the case that shows each; "" for any."""
+MOST_SEEDS = 400
 
 
 def judge(case: str, problems: list[str], seconds: float) -> list[str]:

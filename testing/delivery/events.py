@@ -23,7 +23,7 @@ class _Event:
     # Ends of processes.
 
     def crash_trainer(self) -> None:
-        trainers = self._training.trainers.all
+        trainers = self._training.consumers.all
         if not self._training.finished:
             trainers[self._target % len(trainers)].process.kill()
 
@@ -83,7 +83,7 @@ class _Event:
         self._pause(self._sidecar()[1])
 
     def pause_trainer(self) -> None:
-        trainers = self._training.trainers.all
+        trainers = self._training.consumers.all
         process = trainers[self._target % len(trainers)].process
         process.pause()
         self._world.scheduler.after(self._lasts, process.resume)

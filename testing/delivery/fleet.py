@@ -12,37 +12,11 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 _UNMEASURED = 0.25  # share of the rows, at the start and at the end
 
 
-@dataclass(frozen=True)
-class Fleet:
-    """One measurement.
-
-    Attributes:
-        workers: number of workers.
-        cores: cores of each worker.
-        partitions: number of partitions.
-        splits: number of splits.
-        rows: rows of each split.
-        row_bytes: size of a row.
-        row_seconds: time that a row needs a core.
-        batch: rows of a step.
-    """
-
-    workers: int
-    cores: int
-    partitions: int
-    splits: int
-    rows: int
-    row_bytes: int
-    row_seconds: float
-    batch: int
-
-
-def measure(fleet: Fleet) -> float:
+def measure(options: argparse.Namespace, workers: int, partitions: int, row_bytes: int) -> float:
     """Return the share of their time in which the cores compute, in the middle half of an epoch.
 
     At its start, the sidecar opens only some splits. At its end, only some are left.
@@ -55,20 +29,14 @@ def measure(fleet: Fleet) -> float:
     from testing.delivery.world import World, scratch
 
     topology = Topology(
-        workers=fleet.workers,
-        partitions=fleet.partitions,
-        batch=fleet.batch,
-        read_ahead=None,
-        ring_steps=8,
+        workers=workers, partitions=partitions, batch=options.batch, read_ahead=None, ring_steps=8
     )
-    data = Data(
-        rows=(fleet.rows,) * fleet.splits,
-        row_bytes=fleet.row_bytes,
-        sleep_ms=1000 * fleet.row_seconds,
-    )
+    rows, sleep_ms = (options.rows,) * options.splits, 1000 * options.row_seconds
+    data = Data(rows=rows, row_bytes=row_bytes, sleep_ms=sleep_ms)
     schedule = Schedule(seed=0, topology=topology, data=data, faults=(), timeout=600.0)
+    cores = options.cores
     delivery = Delivery(
-        0, schedule, parallelism=fleet.cores, window=1 << 22, cores=fleet.cores, share_bytes=1 << 30
+        0, schedule, parallelism=cores, window=1 << 22, cores=cores, share_bytes=1 << 30
     )
     times: list[tuple[int, float, float]] = []  # rows, time, busy seconds of all cores
     finished: list[bool] = []
@@ -79,10 +47,10 @@ def measure(fleet: Fleet) -> float:
         def drive() -> None:
             world.start()
             trainers = Trainers(world, "")
-            trainers.each(lambda consumer: consumer.connect(None))
-            trainers.each(lambda consumer: consumer.begin())
+            trainers.connect(None)
+            trainers.begin()
             count = 0
-            while (units := trainers.each(lambda consumer: consumer.step())[0]) is not None:
+            while (units := trainers.step()[0]) is not None:
                 count += sum(len(unit["id"]) for unit in units)
                 times.append((count, SimTime.monotonic(), world.busy_seconds))
             finished.append(True)
@@ -93,10 +61,10 @@ def measure(fleet: Fleet) -> float:
         scheduler.close()
     if problems:
         raise RuntimeError("\n".join(problems))
-    total = fleet.splits * fleet.rows
+    total = sum(rows)
     middle = [one for one in times if _UNMEASURED * total <= one[0] <= (1 - _UNMEASURED) * total]
     (_, began, before), (_, ended, after) = middle[0], middle[-1]
-    return (after - before) / (ended - began) / (fleet.workers * fleet.cores)
+    return (after - before) / (ended - began) / (workers * cores)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -120,19 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for size in options.row_bytes:
         for partitions in options.partitions:
             for workers in options.workers:
-                fleet = Fleet(
-                    workers,
-                    options.cores,
-                    partitions,
-                    options.splits,
-                    options.rows,
-                    size,
-                    options.row_seconds,
-                    options.batch,
-                )
                 split = f"{size * options.rows / 1e6:.1f} MB"
+                busy = measure(options, workers, partitions, size)
                 cells = [workers, workers * options.cores, partitions, split]
-                print(f"| {' | '.join(map(str, cells))} | {measure(fleet):.2f} |", flush=True)
+                print(f"| {' | '.join(map(str, cells))} | {busy:.2f} |", flush=True)
                 gc.collect()
     return 0
 

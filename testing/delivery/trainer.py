@@ -13,7 +13,7 @@ from distributed_input.client.input import Input
 from distributed_input.link.trainer.ring import Batch
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
-from testing.chaos.consumers import Consumer, Rows
+from testing.chaos.consumers import Consumer, ConsumerGroup, Rows
 from testing.chaos.schedule import Fault, Schedule
 from testing.delivery.virtual.primitives import Condition, Event, Thread
 from testing.delivery.world import World
@@ -199,8 +199,8 @@ class Trainer:
     process_resumed = process_paused
 
 
-class Trainers:
-    """All trainers of a job between a start and the end or a crash."""
+class Trainers(ConsumerGroup):
+    """Trainers in simulated processes."""
 
     def __init__(self, world: World, job: str) -> None:
         self._done = Event()
@@ -213,9 +213,7 @@ class Trainers:
     def each(self, function: Callable[[Consumer], Any]) -> list[Any]:
         """Call a function in each trainer and return the results.
 
-        Raises:
-            TrainerDied: a process has ended.
-            Exception: the first error of a trainer.
+        Raises TrainerDied if a process has ended, and the first error of a trainer.
         """
         for trainer in self.all:
             if trainer.process.alive:

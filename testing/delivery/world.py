@@ -223,9 +223,7 @@ class World:
 
         def main(part: Part) -> None:
             splits: Any = NumpySplits(
-                part.process.pid,
-                self._work(work, delivery.cores),
-                self._fails,
+                part.process.pid, self._work(work, delivery.cores), self._fails
             )
             dispatcher = Stub(open_channel(DISPATCHER), DESCRIPTOR)  # type: ignore[arg-type]
             service = WorkerService(splits, delivery.parallelism, 2048, delivery.share_bytes)

@@ -39,8 +39,8 @@ class Epoch:
     """
 
     epoch: int
-    rows: tuple[int, ...]
-    stalls: tuple[tuple[float, float, bool], ...]
+    rows: list[int]
+    stalls: list[tuple[float, float, bool]]
     stalled: float
     begun: float
     ended: float
@@ -84,12 +84,7 @@ class Training:
         """
         files = {one: (_HERE / one).read_text() for one in ("rows.py", "trainer.py")}
         self.kubectl.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": NAME},
-                "data": files,
-            },
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": files},
             self.input(**workers),
             trainers(NAME, self._image, ["trainer.py", str(self._step)], TRAINERS),
         )
@@ -130,14 +125,7 @@ class Training:
         """Return the finished epochs of each trainer."""
         return [
             [
-                Epoch(
-                    record["epoch"],
-                    tuple(record["rows"]),
-                    tuple(map(tuple, record["stalls"])),
-                    record["stalled"],
-                    record["begun"],
-                    record["ended"],
-                )
+                Epoch(**record)
                 for record in map(json.loads, self._log(pod).splitlines())
                 if "epoch" in record
             ]

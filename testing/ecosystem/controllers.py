@@ -12,10 +12,9 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import subprocess
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from distributed_input.runtime.addresses import free_ports
 from testing.cluster.binaries import MODULES, binary, go, version
 from testing.cluster.control_plane import ControlPlane
 from testing.cluster.daemon import Daemon
@@ -31,10 +31,12 @@ from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import eventually
 
 Json = dict[str, Any]
+APPLY = "application/apply-patch+yaml"
 _PATHS = {
     "kueue": "sigs.k8s.io/kueue",
     "jobset": "sigs.k8s.io/jobset",
     "keda": "github.com/kedacore/keda/v2",
+    "cert-manager": "github.com/cert-manager/cert-manager",
 }
 _CONFIGURATIONS: dict[str, Json] = {
     "kueue": {
@@ -114,8 +116,7 @@ def _install_all(cluster: Cluster, name: str, port: int, authority: bytes) -> No
 def install(cluster: Cluster, one: Json) -> None:
     """Apply a definition or a webhook configuration. Return when the definition is served."""
     path = f"{_KINDS[one['kind']]}/{one['metadata']['name']}"
-    content_type = "application/apply-patch+yaml"
-    cluster.call("PATCH", path, one, content_type, fieldManager="tests", force="true")
+    cluster.call("PATCH", path, one, APPLY, fieldManager="tests", force="true")
     if one["kind"] == "CustomResourceDefinition":
         eventually(partial(_is_served, cluster, path))
 
@@ -123,15 +124,6 @@ def install(cluster: Cluster, one: Json) -> None:
 def _is_served(cluster: Cluster, path: str) -> bool:
     conditions = cluster.call("GET", path).get("status", {}).get("conditions") or ()
     return ("Established", "True") in {(one["type"], one["status"]) for one in conditions}
-
-
-def free_ports(count: int) -> list[int]:
-    """Return free ports of this machine."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def _configuration(name: str, folder: Path, webhook: int, health: int) -> Path:
@@ -198,13 +190,18 @@ def running(daemon: Daemon, health: int) -> Iterator[None]:
 
 def create(cluster: Cluster, path: str, body: Mapping[str, Any]) -> Json:
     """Create an object when the API server serves its kind, and its webhooks respond."""
+    return when_served(lambda: cluster.call("POST", path, dict(body)))
 
-    def created() -> Json:
+
+def when_served(call: Callable[[], Json]) -> Json:
+    """Return the answer to a request that is repeated while nothing serves it."""
+
+    def answer() -> Json:
         try:
-            return cluster.call("POST", path, dict(body))
+            return call()
         except RequestRejected as error:
             if error.status == 404 or error.status >= 500:
                 return {}
             raise
 
-    return eventually(created, _WEBHOOK_SECONDS)
+    return eventually(answer, _WEBHOOK_SECONDS)

@@ -20,11 +20,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
+from distributed_input.runtime.addresses import free_ports
 from testing.cluster.binaries import binary
 from testing.cluster.control_plane import ControlPlane
 from testing.cluster.daemon import Daemon
 from testing.cluster.pki import Authority
-from testing.ecosystem.controllers import free_ports, install, module_folder, running
+from testing.ecosystem.controllers import install, module_folder, running
 from testing.operator.cluster import Cluster
 
 

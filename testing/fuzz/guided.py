@@ -20,14 +20,13 @@ import io
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from testing.fuzz import run
 from testing.fuzz.mutate import generated
-from testing.fuzz.run import Finding, Outcome, Send
+from testing.fuzz.run import Outcome, Send
 from testing.fuzz.target import Subject, Target
 
 KEPT = Path("build/fuzz")
@@ -93,7 +92,7 @@ def _measure(target: Target, count: int, seed: int, index: Any, send: Send) -> N
     for number, data in enumerate(subject.seeds):
         subject.parse(data)  # a valid input: no error
         (corpus / str(number)).write_bytes(data)
-    run._limit_address_space()
+    run.limit_address_space()
     ours = _Inputs(target, subject, count, index, send)
     settings = [
         f"-seed={seed + 1}", f"-runs={count}", f"-max_len={_LONGEST}", "-rss_limit_mb=0",
@@ -109,33 +108,18 @@ class _Inputs:
     def __init__(
         self, target: Target, subject: Subject, count: int, index: Any, send: Send
     ) -> None:
-        self._target, self._subject = target, subject
-        self._count, self._index, self._send = count, index, send
-        self._outcome = Outcome()
-        self._places: set[str] = set()
-        self._start, self._began = run._peak_bytes(), time.process_time()
+        self._target, self._subject, self._count, self._send = target, subject, count, send
+        self._inputs = run.Inputs(subject, index, MEMORY_BYTES)
 
     def parse(self, data: bytes) -> None:
         """Run one input. After the last one, send the outcome."""
-        outcome, before = self._outcome, time.process_time()
+        outcome = self._inputs.outcome
         if outcome.inputs == self._count:
             return  # the outcome is sent: libFuzzer runs one or two more
-        self._index.value = number = outcome.inputs
-        finding = run._tried(self._subject, data, number, outcome)
-        outcome.longest = max(outcome.longest, time.process_time() - before)
-        outcome.largest = max(outcome.largest, len(data))
-        outcome.inputs += 1
-        outcome.grown = run._peak_bytes() - self._start
-        if outcome.grown > MEMORY_BYTES + 8 * outcome.largest:
-            text = f"the process has grown by {outcome.grown >> 20} MiB ({len(data)} bytes)"
-            finding = Finding(number, text, "memory")
-        if finding is not None and finding.place not in self._places:
-            self._places.add(finding.place)
-            outcome.findings.append(finding)
-            _kept(self._target, number).write_bytes(data)
+        if (finding := self._inputs.run(data)) is not None:
+            _kept(self._target, finding.index).write_bytes(data)
         if outcome.inputs == self._count:
-            outcome.seconds = time.process_time() - self._began
-            self._send(outcome)
+            self._send(self._inputs.finish())
 
     def change(self, data: bytes, longest: int, seed: int) -> bytes:
         """Return a changed copy of an input."""

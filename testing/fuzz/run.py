@@ -162,32 +162,48 @@ def _measure(target: Target, count: int, seed: int, index: Any, send: Send) -> N
 
 def measure(target: Target, count: int, seed: int, index: Any) -> Outcome:
     """Run inputs of a target in this process, and set `index.value` to the current one."""
-    subject, outcome = target.build(), Outcome()
+    subject = target.build()
     for one in subject.seeds:
         subject.parse(one)  # a valid input: no error
-    _limit_address_space()
-    start, began = _peak_bytes(), time.process_time()
-    places: set[str] = set()
+    limit_address_space()
+    inputs = Inputs(subject, index)
     for number in range(count):
-        data = input_of(subject, target.name, seed, number)
-        index.value = number
-        before = time.process_time()
-        finding = _tried(subject, data, number, outcome)
+        finding = inputs.run(input_of(subject, target.name, seed, number))
+        is_too_large = finding is not None and finding.place == "memory"
+        if is_too_large or len(inputs.outcome.findings) >= _MOST_FINDINGS:
+            break
+    return inputs.finish()
+
+
+class Inputs:
+    """Runs inputs of one target in this process, and records the outcome."""
+
+    def __init__(self, subject: Subject, index: Any, memory_bytes: int = MEMORY_BYTES) -> None:
+        self.outcome = Outcome()
+        self._subject, self._index, self._memory_bytes = subject, index, memory_bytes
+        self._start, self._began = _peak_bytes(), time.process_time()
+
+    def run(self, data: bytes) -> Finding | None:
+        """Run one input. Return what was found at a new place."""
+        outcome, before = self.outcome, time.process_time()
+        self._index.value = number = outcome.inputs
+        finding = _tried(self._subject, data, number, outcome)
         outcome.longest = max(outcome.longest, time.process_time() - before)
         outcome.largest = max(outcome.largest, len(data))
         outcome.inputs += 1
-        outcome.grown = _peak_bytes() - start
-        if outcome.grown > MEMORY_BYTES + 8 * outcome.largest:
+        outcome.grown = _peak_bytes() - self._start
+        if outcome.grown > self._memory_bytes + 8 * outcome.largest:
             text = f"the process has grown by {outcome.grown >> 20} MiB ({len(data)} bytes)"
-            outcome.findings.append(Finding(number, text))
-            break
-        if finding is not None and finding.place not in places:
-            places.add(finding.place)
-            outcome.findings.append(finding)
-            if len(places) >= _MOST_FINDINGS:
-                break
-    outcome.seconds = time.process_time() - began
-    return outcome
+            finding = Finding(number, text, "memory")
+        if finding is None or any(one.place == finding.place for one in outcome.findings):
+            return None
+        outcome.findings.append(finding)
+        return finding
+
+    def finish(self) -> Outcome:
+        """Return the outcome."""
+        self.outcome.seconds = time.process_time() - self._began
+        return self.outcome
 
 
 def _tried(subject: Subject, data: bytes, number: int, outcome: Outcome) -> Finding | None:
@@ -214,7 +230,7 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def _limit_address_space() -> None:
+def limit_address_space() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _ADDRESS_BYTES, hard))

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 import distributed_input
-from testing.processes import results as result_file
+from testing.processes.forks import own_arguments, write_results
 
 STEPS_AFTER_SAVE = 2
 """Steps after the checkpoint."""
@@ -43,7 +43,7 @@ def training_step(
 
 def main(argv: Sequence[str]) -> None:
     """Train and write {restored, rows by step, late rows after the save, total of the weights}."""
-    (chiefs, limit), path = result_file.arguments(argv)
+    (chiefs, limit), path = own_arguments(argv)
     chief_folder, steps = Path(chiefs), int(limit)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     chief = strategy.cluster_resolver.task_id == 0
@@ -71,5 +71,5 @@ def main(argv: Sequence[str]) -> None:
             "late": late,
             "total": int(total.numpy()),
         }
-        result_file.write(path, result)
+        write_results(path, result)
         os._exit(0)  # crash: close nothing

@@ -37,12 +37,13 @@ STOP_SECONDS = 15.0
 def spec(entry_point: str = "", args: Mapping[str, Any] | None = None, **fields: Any) -> Any:
     """Return a resolved spec for sidecars, from the fields of a resource's spec (camelCase).
 
-    `globalBatchSize`, `remainder`, `buffer`, `readAhead` and `timeoutSeconds` are given without
-    their parents. Without an entry point, the trainer provides the dataset.
+    The fields of `batching` and `sidecar` are given without their parents. Without an entry point,
+    the trainer provides the dataset.
     """
     batching = {k: fields.pop(k) for k in ("globalBatchSize", "remainder") if k in fields}
     sidecar: dict[str, Any] = {"buffer": "16Mi", "timeoutSeconds": 30}
-    sidecar |= {k: fields.pop(k) for k in ("buffer", "readAhead", "timeoutSeconds") if k in fields}
+    names = ("buffer", "readAhead", "timeoutSeconds", "transfer")
+    sidecar |= {k: fields.pop(k) for k in names if k in fields}
     dataset: dict[str, Any] = {"type": "Trainer"}
     if entry_point:
         entry = {"function": entry_point, "args": dict(args or {})}

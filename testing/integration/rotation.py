@@ -13,7 +13,7 @@ from testing.integration import readers
 from testing.integration.cluster import spec
 from testing.integration.tls_cluster import INPUT, TlsCluster
 from testing.issuer import PlatformRoot
-from testing.processes.network import own_address
+from testing.processes.forks import own_address
 
 ROWS, BATCH, REPEAT = 2000, 100, 80
 
@@ -81,17 +81,9 @@ def read_while_rotating(
     started = TlsCluster(timedelta(seconds=life), root=root)
     with started as cluster, Rotation(cluster, every) as rotation:
         cluster.add_workers(2, "--listen", f"{host}:0")
-        (sidecar,) = cluster.add_sidecars(
-            {
-                INPUT: spec(
-                    "marked:dataset_fn",
-                    {"rows": ROWS, "repeat": REPEAT},
-                    globalBatchSize=BATCH,
-                    partitions=2,
-                    sidecar={"buffer": "16Mi", "timeoutSeconds": 30, "transfer": transfer},
-                )
-            }
-        )
+        fields = {"globalBatchSize": BATCH, "partitions": 2, "transfer": transfer}
+        one = spec("marked:dataset_fn", {"rows": ROWS, "repeat": REPEAT}, **fields)
+        (sidecar,) = cluster.add_sidecars({INPUT: one})
         epochs, longest, last = 0, 0.0, 0.0
         with readers.connect(sidecar, INPUT) as data:
             before = rotation.renewals

@@ -1,4 +1,4 @@
 """Runs the tests that depend on the API server with other versions of Kubernetes.
 
-`build` builds a control plane, `runs` runs the tests with it, and `results` stores what they found.
+`build` builds a control plane, and `results` stores what the tests found with it.
 """

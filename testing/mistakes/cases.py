@@ -76,12 +76,7 @@ _COMMANDS = (
     ),
     Mistake("Commands", "Nothing runs.", "distributed-input explain", "distributed-input run"),
     Mistake("Commands", "The project exists.", "distributed-input init .", "another folder"),
-    Mistake(
-        "Commands",
-        "A wrong output format.",
-        "distributed-input status -o yaml",
-        "json",
-    ),
+    Mistake("Commands", "A wrong output format.", "distributed-input status -o yaml", "json"),
 )
 
 _YAML = (

@@ -14,11 +14,11 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from testing.mutation import by_schedules, by_tests
-from testing.mutation.mutants import Mutant, mutants_of
+from testing.mutation import by_tests, forks
+from testing.mutation.mutants import Mutant, apply, functions_of, mutants_of
 
 MODULES = (
     "sidecar/streams/epoch_plan.py",
@@ -53,6 +53,7 @@ MODULES = (
     "sidecar/inputs/dispatcher_link.py",
 )
 """The modules that decide what is delivered."""
+_SCHEDULE_SECONDS = 60.0  # time limit of one schedule, which usually takes some 40 ms
 EQUIVALENT: dict[str, dict[str, str]] = json.loads(
     (Path(__file__).parent / "equivalent.json").read_text()
 )
@@ -87,9 +88,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     _known(results)
     rest = [mutant for mutant in mutants if not results[mutant]]
     if rest and args.schedules:
-        for mutant, result in by_schedules.check(rest, args.jobs, args.schedules):
+        for mutant, result in _check_by_schedules(rest, args.jobs, args.schedules):
             results[mutant] = "simulation" if result != "survived" else ""
     return _report(modules, results)
+
+
+def _check_by_schedules(
+    mutants: Sequence[Mutant], jobs: int, schedules: int
+) -> Iterator[tuple[Mutant, str]]:
+    """Yield each mutant with its result after a number of simulated schedules."""
+    from testing.delivery.install import install
+
+    install()
+    from testing.delivery.cases import draw
+    from testing.delivery.run import collect, simulate
+    from testing.delivery.world import scratch
+
+    functions = {module: functions_of(module) for module in {one.module for one in mutants}}
+
+    def is_killed(mutant: Mutant) -> bool:
+        apply(mutant, functions[mutant.module])
+        for seed in range(schedules):
+            forks.limit(_SCHEDULE_SECONDS)
+            with scratch() as folder:
+                if not simulate(draw(seed), folder).passed:
+                    return True
+            if seed % 25 == 24:
+                collect()
+        return False
+
+    yield from forks.check_all(mutants, is_killed, jobs)
 
 
 def _sample(mutants: Sequence[Mutant], count: int, seed: int) -> Iterable[Mutant]:

@@ -1,4 +1,8 @@
-"""Start the product's processes as forks of a process that has imported everything."""
+"""Start the product's processes as forks of a process that has imported everything.
+
+A program of the tests that runs so gets its arguments with `own_arguments` and returns results with
+`write_results`.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
+from distributed_input.runtime import addresses
 from testing.processes.zygote import PACKET_BYTES
 
 REPO = Path(__file__).parents[2]
 READY_SECONDS = 90.0
 _IMPORT_SECONDS = 180.0
+_FORK_SECONDS = 20  # after which a `Fork` that hangs is ended
 _POLL_MS = 5  # the kernel reports the end of a process, but no new file
 
 
@@ -223,3 +230,64 @@ def shared() -> Forks:
     forks = Forks(modules=(), lazy=True)
     atexit.register(forks.close)
     return forks
+
+
+def own_arguments(argv: Sequence[str]) -> tuple[list[str], Path]:
+    """Return the arguments that a program got from `Forks.start`, and its ready file."""
+    *own, flag, path = argv
+    assert flag == "--ready-file", argv
+    return own, Path(path)
+
+
+def write_results(path: Path, results: Any) -> None:
+    """Write JSON to the ready file in one step, so that a reader never sees a part of it."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(results))
+    part.rename(path)
+
+
+class Fork:
+    """A fork of this process that runs `body`, as PyTorch and multiprocessing do.
+
+    It then ends without any cleanup.
+    """
+
+    def __init__(self, body: Callable[[], str]) -> None:
+        self._pipe, write = os.pipe()
+        with warnings.catch_warnings():
+            # Later versions of Python warn if the process has threads.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
+        if not self._pid:
+            self._run(body, write)
+        os.close(write)
+
+    @staticmethod
+    def _run(body: Callable[[], str], write: int) -> None:
+        signal.alarm(_FORK_SECONDS)  # ends a fork that hangs
+        try:
+            text = body()
+        except BaseException as error:  # noqa: BLE001
+            text = f"{type(error).__name__}: {error}"
+        os.write(write, text.encode())
+        os._exit(0)
+
+    def result(self) -> str:
+        """Wait for the end and return the text of `body`, or its error as `Class: message`."""
+        with os.fdopen(self._pipe, "rb") as pipe:
+            text = pipe.read().decode()
+        _, status = os.waitpid(self._pid, 0)
+        assert status == 0, f"the fork ended with {status}: {text}"
+        return text
+
+
+def own_address() -> str:
+    """Return an address of this machine that is not a loopback address; "": it has none.
+
+    Packets to it use the loopback interface, too.
+    """
+    try:
+        found = addresses.own_address_towards("192.0.2.1", 9)
+    except OSError:
+        return ""
+    return "" if addresses.is_loopback(f"{found}:9") else found

@@ -27,7 +27,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--shrink-seconds", type=float, default=_SHRINK_SECONDS, help="for each kind"
     )
-    parser.add_argument("--out", default=tempfile.gettempdir(), help="folder for failing cases")
+    parser.add_argument(
+        "--out", type=Path, default=tempfile.gettempdir(), help="folder for failing cases"
+    )
     return parser
 
 
@@ -55,14 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             case, _ = drawn(int(options.case), options.faults, options.small)
             return runs.show(servers, case)
         seeds = range(options.seed, options.seed + options.n)
-        how = runs.Options(
-            options.faults,
-            options.small,
-            options.shrink_seconds,
-            Path(options.out),
-            frozenset(options.skip),
-        )
-        return runs.many(servers, seeds, how)
+        return runs.many(servers, seeds, options)
 
 
 if __name__ == "__main__":

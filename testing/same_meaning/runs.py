@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import faulthandler
 import os
@@ -11,7 +12,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from testing.same_meaning.cases import PLAIN, Case
@@ -129,25 +130,6 @@ class Tables:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Options:
-    """How cases are drawn, and what happens to those that differ.
-
-    Attributes:
-        faults: with a fault in the middle of each case.
-        small: draw small pipelines.
-        shrink_seconds: limit for making a failing case smaller; 0: leave it as it is.
-        out: folder for failing cases.
-        skipped: seeds that are not run.
-    """
-
-    faults: bool = False
-    small: bool = False
-    shrink_seconds: float = 0
-    out: Path = Path()
-    skipped: frozenset[int] = frozenset()
-
-
 def regressions(servers: Servers) -> int:
     """Run the kept cases. Return 1 if one differs."""
     failed = 0
@@ -161,15 +143,15 @@ def regressions(servers: Servers) -> int:
     return failed
 
 
-def many(servers: Servers, seeds: Iterable[int], options: Options) -> int:
+def many(servers: Servers, seeds: Iterable[int], options: argparse.Namespace) -> int:
     """Run the cases of these seeds and print the tables. Return 1 if one differs.
 
-    An interrupt ends the run, and the tables have the cases so far.
+    An interrupt ends the run, and the tables have the cases so far. `options`: see `__main__`.
     """
     tables, began, cpu = Tables(), time.monotonic(), time.process_time()
     with contextlib.suppress(KeyboardInterrupt):
         for seed in seeds:
-            if seed not in options.skipped:
+            if seed not in options.skip:
                 _add(servers, seed, options, tables)
                 if tables.cases % _PROGRESS == 0:
                     each = (time.process_time() - cpu) / max(1, tables.cases)
@@ -183,7 +165,7 @@ def many(servers: Servers, seeds: Iterable[int], options: Options) -> int:
     return 1 if tables.kinds else 0
 
 
-def _add(servers: Servers, seed: int, options: Options, tables: Tables) -> None:
+def _add(servers: Servers, seed: int, options: argparse.Namespace, tables: Tables) -> None:
     """Run the case of a seed, and print it if it differs."""
     started = time.monotonic()
     try:
@@ -201,7 +183,7 @@ def _add(servers: Servers, seed: int, options: Options, tables: Tables) -> None:
             _write(servers, seed, case, one.kind, options)
 
 
-def _write(servers: Servers, seed: int, case: Case, kind: str, options: Options) -> None:
+def _write(servers: Servers, seed: int, case: Case, kind: str, options: argparse.Namespace) -> None:
     """Make a case smaller, print it, and write it to a file that `python` runs."""
 
     def fails(candidate: Case) -> bool:

@@ -14,10 +14,7 @@ from distributed_input_operator.autoscaling.decision import (
     decide,
 )
 from distributed_input_operator.autoscaling.demand import needed_workers
-from distributed_input_operator.autoscaling.rates import (
-    RateWindow,
-    reconcile_interval,
-)
+from distributed_input_operator.autoscaling.rates import RateWindow, reconcile_interval
 from distributed_input_operator.budget.allocation import allocate
 from distributed_input_operator.budget.claim import Claim
 from testing.simulator.traces import Trace

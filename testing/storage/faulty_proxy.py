@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+
+from testing.chaos.proxy import Loop
 
 
 class Fault(Enum):
@@ -115,27 +116,9 @@ class FaultyProxy:
 @contextlib.contextmanager
 def faulty_proxy(upstream: str, slow_seconds: float = 0.5) -> Iterator[FaultyProxy]:
     """Start a proxy before `upstream` (host:port)."""
-    proxy = FaultyProxy(upstream, slow_seconds)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="faulty-proxy", daemon=True)
-    thread.start()
-    starting = asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    server = asyncio.run_coroutine_threadsafe(starting, loop).result(10)
-    host, port = server.sockets[0].getsockname()
-    proxy.address = f"{host}:{port}"
+    proxy, loop = FaultyProxy(upstream, slow_seconds), Loop()
+    proxy.address = loop.listen(proxy.serve)
     try:
         yield proxy
     finally:
-        asyncio.run_coroutine_threadsafe(_stop(server), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
         loop.close()
-
-
-async def _stop(server: asyncio.Server) -> None:
-    server.close()
-    mine = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task is not mine]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

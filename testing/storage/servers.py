@@ -6,14 +6,14 @@ A bucket is a folder, and an object is a file.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from distributed_input.runtime.addresses import free_ports
 from testing.cluster.binaries import binary
 
 ACCESS_KEY, SECRET_KEY = "test-access", "test-secret"
@@ -51,7 +51,7 @@ class ObjectStorage:
 @contextlib.contextmanager
 def s3(folder: Path) -> Iterator[ObjectStorage]:
     """Serve the folders in `folder` as S3 buckets. Requests need the credentials above."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     keys = ["--access", ACCESS_KEY, "--secret", SECRET_KEY]
     command = [str(binary("versitygw")), "--port", address, *keys, "--quiet"]
     with _serving([*command, "posix", "--nometa", str(folder)], address):
@@ -64,25 +64,16 @@ def gcs(folder: Path) -> Iterator[ObjectStorage]:
 
     The server reads them once, at its start.
     """
-    host, port = "127.0.0.1", _free_port()
+    host, (port,) = "127.0.0.1", free_ports(1)
     command = [str(binary("fake-gcs-server")), "-scheme", "http", "-host", host, "-port", f"{port}"]
     command += ["-public-host", f"{host}:{port}", "-backend", "memory"]
     with _serving([*command, "-data", str(folder), "-log-level", "warn"], f"{host}:{port}"):
         yield ObjectStorage("gs", f"{host}:{port}", folder)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
-
-
 @contextlib.contextmanager
-def _serving(
-    command: Sequence[str], address: str, env: Mapping[str, str] | None = None
-) -> Iterator[None]:
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+def _serving(command: Sequence[str], address: str) -> Iterator[None]:
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
         _wait_listening(server, address)
         yield

@@ -179,17 +179,15 @@ def chosen(
     name: str, api: Api, cluster: Cluster, inputs: int
 ) -> contextlib.AbstractAsyncContextManager[Attempts]:
     """Return the attack with a name."""
-    if name == "edits":
-        return edits(api, inputs, {})
-    if name == "large objects":
-        return edits(api, inputs // 5, _LARGE)
-    if name == "new inputs":
-        return new_inputs(api)
-    if name == "deep fields":
-        return flood(api, "POST", _deep)
-    if name == "statuses":
-        return statuses(api, cluster)
-    return contextlib.nullcontext(Attempts())
+    attacks: dict[str, Callable[[], contextlib.AbstractAsyncContextManager[Attempts]]] = {
+        "none": lambda: contextlib.nullcontext(Attempts()),
+        "edits": lambda: edits(api, inputs, {}),
+        "large objects": lambda: edits(api, inputs // 5, _LARGE),
+        "deep fields": lambda: flood(api, "POST", _deep),
+        "statuses": lambda: statuses(api, cluster),
+        "new inputs": lambda: new_inputs(api),
+    }
+    return attacks[name]()
 
 
 NAMES = ("none", "edits", "large objects", "deep fields", "statuses", "new inputs")

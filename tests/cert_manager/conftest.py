@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testing.cert_manager.controllers import apply, resource, run_cert_manager
+from testing.ecosystem.cert_manager import apply, resource, run_cert_manager
 from testing.operator.cluster import Cluster
 from testing.operator.processes import eventually
 from tests.operator.conftest import cluster

@@ -9,9 +9,9 @@ import pytest
 from cryptography import x509
 
 from distributed_input.api.identity import DISPATCHER, DOMAIN, SIDECAR, VIEWER, WORKER
-from testing.cert_manager.controllers import apply
 from testing.charts.rendering import NAME as CHART_NAME
 from testing.charts.rendering import find_one, manifests
+from testing.ecosystem.cert_manager import apply
 from testing.issued import certificate, input_authority, is_signed_by
 from testing.operator.cluster import Cluster, Json
 from testing.operator.processes import Operator, eventually, manifest, run_operator

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from testing.cert_manager.controllers import apply
 from testing.charts.rendering import WEBHOOK, find_one, manifests
+from testing.ecosystem.cert_manager import apply
 from testing.operator.cluster import Cluster, Json, RequestRejected
 from testing.operator.processes import eventually
 from testing.operator.webhooks import CONFIGURATIONS, WebhookServer, configuration, free_port, pod

@@ -84,70 +84,6 @@ def has_unreleased_slots(outcome: Outcome) -> bool:
     return any("slots are still in use" in problem for problem in outcome.problems)
 
 
-@pytest.mark.parametrize("schedule", CORRECT, ids=lambda schedule: schedule.label)
-def test_every_schedule_passes_with_all_guards(schedule: Schedule, forks: Forks) -> None:
-    outcome = run(schedule, forks)
-    assert outcome.passed, describe(outcome)
-
-
-@pytest.mark.parametrize(
-    ("mutant", "schedule", "is_reported"),
-    [
-        ("resume_at_row_zero", BROKEN, has_wrong_order),
-        ("resume_one_late", BROKEN, has_wrong_order),
-        ("resume_one_early", BROKEN, has_wrong_order),
-        ("broken_stream_ends_split", BROKEN, has_lost_or_repeated_rows),
-        ("partitions_of_next_consumer", SHARED, has_wrong_order),
-        ("end_without_others", UNEQUAL, has_uneven_steps),
-        ("drop_without_others", DROPPED, has_uneven_steps),
-        ("position_one_step_late", CRASHED, has_wrong_order),
-        ("position_one_step_early", CRASHED, has_wrong_order),
-        ("slots_released_early", NARROW, has_lost_or_repeated_rows),
-        ("slots_leak", WIDE, has_unreleased_slots),
-    ],
-)
-def test_the_ledger_reports_a_sidecar_without_a_guard(
-    mutant: str, schedule: Schedule, is_reported: Callable[[Outcome], bool], forks: Forks
-) -> None:
-    assert_reported(is_reported, schedule, forks, {"sidecar": mutant})
-
-
-@pytest.mark.parametrize(
-    ("mutant", "schedule"),
-    [
-        (mutants.stale_units, REWOUND),
-        (mutants.position_of_previous_save, CRASHED),
-    ],
-)
-def test_the_ledger_reports_a_client_without_a_guard(
-    mutant: Callable[[Callable[[Any, str, Any], None]], None],
-    schedule: Schedule,
-    forks: Forks,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    mutant(monkeypatch.setattr)
-    outcome = run(schedule, forks)
-    assert has_wrong_order(outcome), describe(outcome)
-
-
-ATTEMPTS = 4
-"""Runs of a mutant. It breaks rows only if streams overlap, which depends on the machine's load."""
-
-
-def assert_reported(
-    is_reported: Callable[[Outcome], bool],
-    schedule: Schedule,
-    forks: Forks,
-    mutants: Mapping[str, str],
-) -> None:
-    """Run the schedule until the ledger reports the mutant. Fail after ATTEMPTS runs."""
-    for _ in range(ATTEMPTS):
-        outcome = run(schedule, forks, mutants)
-        if is_reported(outcome):
-            return
-    raise AssertionError(describe(outcome))
-
-
 def has_damaged_rows(outcome: Outcome) -> bool:
     return bool(outcome.verdict.damaged)
 
@@ -156,18 +92,59 @@ def has_failed(outcome: Outcome) -> bool:
     return not outcome.passed
 
 
+ATTEMPTS = 4
+"""Runs of a mutant. It breaks rows only if streams overlap, which depends on the machine's load."""
+
+
+@pytest.mark.parametrize("schedule", CORRECT, ids=lambda schedule: schedule.label)
+def test_every_schedule_passes_with_all_guards(schedule: Schedule, forks: Forks) -> None:
+    outcome = run(schedule, forks)
+    assert outcome.passed, describe(outcome)
+
+
 @pytest.mark.parametrize(
-    ("mutant", "schedule", "is_reported"),
+    ("part", "mutant", "schedule", "is_reported"),
     [
-        ("shares_any_epoch", JOINED, has_damaged_rows),
-        ("shares_any_split", JOINED, has_lost_or_repeated_rows),
-        ("shares_whole_blocks", PARTLY, has_failed),
+        ("sidecar", "resume_at_row_zero", BROKEN, has_wrong_order),
+        ("sidecar", "resume_one_late", BROKEN, has_wrong_order),
+        ("sidecar", "resume_one_early", BROKEN, has_wrong_order),
+        ("sidecar", "broken_stream_ends_split", BROKEN, has_lost_or_repeated_rows),
+        ("sidecar", "partitions_of_next_consumer", SHARED, has_wrong_order),
+        ("sidecar", "end_without_others", UNEQUAL, has_uneven_steps),
+        ("sidecar", "drop_without_others", DROPPED, has_uneven_steps),
+        ("sidecar", "position_one_step_late", CRASHED, has_wrong_order),
+        ("sidecar", "position_one_step_early", CRASHED, has_wrong_order),
+        ("sidecar", "slots_released_early", NARROW, has_lost_or_repeated_rows),
+        ("sidecar", "slots_leak", WIDE, has_unreleased_slots),
+        ("worker", "shares_any_epoch", JOINED, has_damaged_rows),
+        ("worker", "shares_any_split", JOINED, has_lost_or_repeated_rows),
+        ("worker", "shares_whole_blocks", PARTLY, has_failed),
     ],
 )
-def test_the_ledger_reports_a_worker_that_shares_without_a_guard(
-    mutant: str, schedule: Schedule, is_reported: Callable[[Outcome], bool], forks: Forks
+def test_the_ledger_reports_a_process_without_a_guard(
+    part: str,
+    mutant: str,
+    schedule: Schedule,
+    is_reported: Callable[[Outcome], bool],
+    forks: Forks,
 ) -> None:
-    assert_reported(is_reported, schedule, forks, {"worker": mutant})
+    for _ in range(ATTEMPTS):
+        outcome = run(schedule, forks, {part: mutant})
+        if is_reported(outcome):
+            return
+    raise AssertionError(describe(outcome))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "schedule"),
+    [("stale_units", REWOUND), ("position_of_previous_save", CRASHED)],
+)
+def test_the_ledger_reports_a_client_without_a_guard(
+    mutant: str, schedule: Schedule, forks: Forks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutants.apply(mutant, monkeypatch.setattr)
+    outcome = run(schedule, forks)
+    assert has_wrong_order(outcome), describe(outcome)
 
 
 def _steps_left(consumers: Consumers) -> int:
@@ -213,12 +190,7 @@ def test_the_older_of_two_holders_of_an_index_is_fenced(
 
 @pytest.mark.parametrize(
     ("schedule", "worker"),
-    [
-        (FLAKY, ""),
-        (FLAKY, "digest_unchecked"),
-        (FLAKY_JOBS, ""),
-        (FLAKY_JOBS, "shares_unchecked"),
-    ],
+    [(FLAKY, ""), (FLAKY, "digest_unchecked"), (FLAKY_JOBS, ""), (FLAKY_JOBS, "shares_unchecked")],
 )
 def test_a_different_replay_is_refused_if_it_is_checked(
     schedule: Schedule, worker: str, forks: Forks

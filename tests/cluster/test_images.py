@@ -37,13 +37,6 @@ def _json(opened: tarfile.TarFile, name: str) -> Any:
     return json.load(file)
 
 
-def test_the_user_is_numeric_and_not_root(archive):
-    _, opened = archive
-    user, _, group = _config(opened)["config"]["User"].partition(":")
-    assert int(user) > 0
-    assert int(group) > 0
-
-
 def test_any_user_can_read_and_run_the_image(archive):
     """OpenShift starts containers with a user of its own choice."""
     _, opened = archive
@@ -61,42 +54,35 @@ def test_any_user_can_read_and_run_the_image(archive):
     assert seen > 100
 
 
-def test_the_labels_describe_the_image(archive):
+def test_the_user_is_not_root_and_the_labels_describe_the_image(archive):
     target, opened = archive
-    labels = _config(opened)["config"]["Labels"]
+    config = _config(opened)["config"]
+    user, _, group = config["User"].partition(":")
+    assert int(user) > 0
+    assert int(group) > 0
+    labels = config["Labels"]
     assert labels["org.opencontainers.image.title"] == f"distributed-input-{target}"
     for name in ("version", "revision", "licenses", "description"):
         assert labels[f"org.opencontainers.image.{name}"]
 
 
-def test_only_the_worker_has_tensorflow(archive):
+def test_only_the_worker_has_tensorflow_and_no_image_has_build_files(archive):
     target, opened = archive
     paths = _paths(opened)
     assert any(path.endswith("/site-packages/grpc/__init__.py") for path in paths)
     tensorflow = any(path.endswith("/site-packages/tensorflow/__init__.py") for path in paths)
     assert tensorflow == (target == "worker")
+    assert not [path for path in paths if path.startswith(("opt/uv", "src/", "root/.cache"))]
 
 
-def test_the_image_contains_no_build_files(archive):
-    """The image has no build tool, sources or cache."""
-    _, opened = archive
-    ours = [path for path in _paths(opened) if path.startswith(("opt/uv", "src/", "root/.cache"))]
-    assert not ours
-
-
-def test_the_projects_code_is_a_separate_small_layer(archive):
-    _, opened = archive
+def test_the_image_is_small_and_the_projects_code_is_a_separate_layer(archive):
+    target, opened = archive
     sizes = [opened.getmember(name).size for name in _layers(opened)]
     with tarfile.open(fileobj=opened.extractfile(_layers(opened)[-1])) as last:
         paths = last.getnames()
     assert "opt/distributed-input/code/distributed_input/__init__.py" in paths
     assert sizes[-1] < 8 * MIB
-
-
-def test_the_image_does_not_exceed_its_maximum_size(archive):
-    target, opened = archive
-    over_base = sum(opened.getmember(name).size for name in _layers(opened)[1:])
-    assert over_base < MAX_SIZES[target]
+    assert sum(sizes[1:]) < MAX_SIZES[target]
 
 
 def _layers(opened: tarfile.TarFile) -> list[str]:

@@ -55,10 +55,7 @@ def _job(name: str, spec: dict[str, Any]) -> dict[str, Any]:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name},
-        "spec": {
-            "backoffLimit": 6,
-            "template": {"spec": {"restartPolicy": "Never", **spec}},
-        },
+        "spec": {"backoffLimit": 6, "template": {"spec": {"restartPolicy": "Never", **spec}}},
     }
 
 
@@ -73,14 +70,10 @@ def test_a_job_completes_beside_a_native_sidecar_and_reaches_a_service_by_name(
         "metadata": {"name": "served"},
         "spec": {"selector": labels, "ports": [{"port": 8080}]},
     }
-    sidecar = {**_container(node_cluster, "beside", "python", "-c", _SERVE)}
-    job = _job(
-        "asks",
-        {
-            "initContainers": [{**sidecar, "restartPolicy": "Always"}],
-            "containers": [_container(node_cluster, "asks", "python", "-c", _ASK)],
-        },
-    )
+    sidecar = _container(node_cluster, "beside", "python", "-c", _SERVE)
+    asking = _container(node_cluster, "asks", "python", "-c", _ASK)
+    before = [{**sidecar, "restartPolicy": "Always"}]
+    job = _job("asks", {"initContainers": before, "containers": [asking]})
     head = {"apiVersion": "v1"}
     kubectl.apply({**head, "kind": "Pod", **pod}, {**head, "kind": "Service", **service})
     kubectl.wait("pod/served", "Ready")

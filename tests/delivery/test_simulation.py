@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.delivery.cases import CASES
-from testing.delivery.guards import GUARDS
+from testing.delivery.cases import CASES, GUARDS
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,23 +14,17 @@ from testing.cluster.kwok import FakeNodes
 from testing.operator.processes import eventually
 
 _GPU, _TPU = "nvidia.com/gpu", "google.com/tpu"
-_NODES: dict[str, tuple[dict[str, str], str]] = {
-    "l4": ({"nvidia.com/gpu.product": "NVIDIA-L4"}, _GPU),
-    "h100": ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, _GPU),
-    "gke-t4": ({"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}, _GPU),
-    "tpu": (
-        {
-            "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
-            "cloud.google.com/gke-tpu-topology": "2x4",
-        },
-        _TPU,
-    ),
+_TOPOLOGY = {
+    "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+    "cloud.google.com/gke-tpu-topology": "2x4",
 }
-_COUNTS = {"l4": 1, "h100": 2, "gke-t4": 1, "tpu": 8}
-_CASES: dict[str, dict[str, Any]] = {
-    kind: {"resourceName": _NODES[kind][1], "nodeSelector": _NODES[kind][0], "count": count}
-    for kind, count in _COUNTS.items()
+_NODES: dict[str, tuple[dict[str, str], str, int]] = {
+    "l4": ({"nvidia.com/gpu.product": "NVIDIA-L4"}, _GPU, 1),
+    "h100": ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, _GPU, 2),
+    "gke-t4": ({"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}, _GPU, 1),
+    "tpu": (_TOPOLOGY, _TPU, 8),
 }
+"""Of each kind of nodes: labels, resource, and the accelerators of a worker."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +33,7 @@ def nodes(node_cluster) -> Iterator[None]:
     if node_cluster.plane is None:
         skip_or_fail("E2E_KUBECONFIG is set: this test adds fake nodes to the cluster")
     with FakeNodes(node_cluster.plane) as created:
-        for name, (labels, resource) in _NODES.items():
+        for name, (labels, resource, _) in _NODES.items():
             taint = {"key": resource, "value": "present", "effect": "NoSchedule"}
             created.add(f"fake-{name}", labels, {resource: "8"}, [taint])
         yield
@@ -57,10 +51,12 @@ def _input(name: str, **workers: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", _CASES)
+@pytest.mark.parametrize("kind", _NODES)
 @pytest.mark.usefixtures("nodes")
 def test_workers_run_on_the_nodes_with_their_accelerator(kubectl, kind):
-    kubectl.apply(_input(kind, accelerator=_CASES[kind]))
+    labels, resource, count = _NODES[kind]
+    accelerator = {"resourceName": resource, "nodeSelector": labels, "count": count}
+    kubectl.apply(_input(kind, accelerator=accelerator))
 
     def node_names() -> set[str]:
         pods = kubectl.list("pod", f"{INPUT_LABEL}={kind},{COMPONENT_LABEL}={WORKER}")
@@ -68,8 +64,7 @@ def test_workers_run_on_the_nodes_with_their_accelerator(kubectl, kind):
 
     eventually(lambda: node_names() == {f"fake-{kind}"})
     (pod,) = kubectl.list("pod", f"{INPUT_LABEL}={kind},{COMPONENT_LABEL}={WORKER}")
-    count = str(_COUNTS[kind])
-    assert pod["spec"]["containers"][0]["resources"]["limits"][_NODES[kind][1]] == count
+    assert pod["spec"]["containers"][0]["resources"]["limits"][resource] == str(count)
     kubectl("delete", "dinput", kind)
 
 

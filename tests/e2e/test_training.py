@@ -90,32 +90,29 @@ def test_an_input_becomes_ready_and_delivers_its_first_batch(
 
 
 def _phases(training: Training, started: float) -> dict[str, float]:
-    """Return the seconds from `began` by phase. The API server's times have whole seconds."""
+    """Return the seconds from `started` by phase. The API server's times have whole seconds."""
     found: dict[str, float] = {}
+
+    def add(name: str, time_of: str) -> None:
+        at = datetime.fromisoformat(time_of).timestamp() - started
+        found[name] = max(found.get(name, 0.0), at)
+
     for pod in training.workers():
-        _update(found, "worker pod scheduled", _transition_time(pod, "PodScheduled"), started)
-        _update(found, "worker started", _start_time(pod, "worker"), started)
-        _update(found, "worker ready", _transition_time(pod, "Ready"), started)
+        add("worker pod scheduled", _transition_time(pod, "PodScheduled"))
+        add("worker started", _start_time(pod, "worker"))
+        add("worker ready", _transition_time(pod, "Ready"))
     for pod in training.trainers():
-        _update(found, "trainer pod scheduled", _transition_time(pod, "PodScheduled"), started)
-        _update(found, "sidecar ready", _transition_time(pod, "Initialized"), started)
-        _update(found, "trainer started", _start_time(pod, "trainer"), started)
+        add("trainer pod scheduled", _transition_time(pod, "PodScheduled"))
+        add("sidecar ready", _transition_time(pod, "Initialized"))
+        add("trainer started", _start_time(pod, "trainer"))
     return found
 
 
-def _update(found: dict[str, float], name: str, at: float, started: float) -> None:
-    found[name] = max(found.get(name, 0.0), at - started)
-
-
-def _transition_time(pod: dict[str, Any], condition: str) -> float:
+def _transition_time(pod: dict[str, Any], condition: str) -> str:
     (found,) = (one for one in pod["status"]["conditions"] if one["type"] == condition)
-    return _timestamp(found["lastTransitionTime"])
+    return str(found["lastTransitionTime"])
 
 
-def _start_time(pod: dict[str, Any], container: str) -> float:
+def _start_time(pod: dict[str, Any], container: str) -> str:
     (found,) = (one for one in pod["status"]["containerStatuses"] if one["name"] == container)
-    return _timestamp(found["state"]["running"]["startedAt"])
-
-
-def _timestamp(time_of: str) -> float:
-    return datetime.fromisoformat(time_of).timestamp()
+    return str(found["state"]["running"]["startedAt"])

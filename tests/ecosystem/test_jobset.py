@@ -10,11 +10,7 @@ from testing.operator.webhooks import Webhook, consumer_identity, find_sidecar, 
 
 
 def jobset_manifest(name: str, replicas: int, pods: int) -> dict[str, Any]:
-    job = {
-        "completions": pods,
-        "parallelism": pods,
-        "template": template(),
-    }
+    job = {"completions": pods, "parallelism": pods, "template": template()}
     jobs = [{"name": "trainer", "replicas": replicas, "template": {"spec": job}}]
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",

@@ -17,10 +17,7 @@ from testing.charts.rendering import helm
 from testing.publishing import artifacts
 from testing.publishing.artifacts import ROOT
 
-SOURCES = {
-    "distributed_input": ROOT / "sidecar",
-    "distributed_input_operator": ROOT / "operator",
-}
+SOURCES = {"distributed_input": ROOT / "sidecar", "distributed_input_operator": ROOT / "operator"}
 
 
 def wheel(dist: Path, name: str) -> zipfile.ZipFile:

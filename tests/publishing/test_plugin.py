@@ -54,8 +54,7 @@ def test_krew_accepts_the_manifest(manifest: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("version", "1.2"), ("shortDescription", "two\nlines"), ("platforms", [])],
+    ("field", "value"), [("version", "1.2"), ("shortDescription", "two\nlines"), ("platforms", [])]
 )
 def test_what_krew_refuses_is_found(manifest: dict[str, Any], field: str, value: object) -> None:
     manifest["spec"][field] = value

@@ -57,11 +57,6 @@ def test_python_and_chart_spell_a_development_version_differently(
     assert len(version.problems("1.1.1", tmp_path)) == 5
 
 
-def test_a_development_version_is_not_published(ready: Path) -> None:
-    reasons = publish.unready(f"{NEXT}.dev0", TARGETS, ready)
-    assert any("no heading" in reason for reason in reasons)
-
-
 @pytest.fixture
 def ready(tmp_path: Path, cosign: Path) -> Path:
     """Return a repository whose commit can be published."""
@@ -79,30 +74,35 @@ def commit(root: Path) -> None:
 
 def test_a_release_is_ready(ready: Path) -> None:
     assert publish.unready(NEXT, TARGETS, ready) == []
+    reasons = publish.unready(f"{NEXT}.dev0", TARGETS, ready)
+    assert any("no heading" in reason for reason in reasons), "a development version is not"
 
 
-def test_the_changelog_needs_a_heading_with_a_date(ready: Path) -> None:
-    (ready / "CHANGELOG.md").write_text(CHANGELOG.replace("2031-02-03", "soon"))
+@pytest.mark.parametrize(
+    ("text", "replacement", "reason"),
+    [
+        ("2031-02-03", "soon", f"CHANGELOG.md: has no heading `## [{NEXT}] - "),
+        (
+            "[Unreleased]\n",
+            "[Unreleased]\n\n- Another change.\n",
+            "CHANGELOG.md: [Unreleased] has entries",
+        ),
+    ],
+)
+def test_the_changelog_has_a_heading_with_a_date_and_nothing_unreleased(
+    ready: Path, text: str, replacement: str, reason: str
+) -> None:
+    (ready / "CHANGELOG.md").write_text(CHANGELOG.replace(text, replacement))
     commit(ready)
-    (reason,) = publish.unready(NEXT, TARGETS, ready)
-    assert reason.startswith(f"CHANGELOG.md: has no heading `## [{NEXT}] - ")
+    (found,) = publish.unready(NEXT, TARGETS, ready)
+    assert found.startswith(reason)
 
 
-def test_no_change_is_unreleased(ready: Path) -> None:
-    text = CHANGELOG.replace("[Unreleased]\n", "[Unreleased]\n\n- Another change.\n")
-    (ready / "CHANGELOG.md").write_text(text)
-    commit(ready)
-    (reason,) = publish.unready(NEXT, TARGETS, ready)
-    assert "[Unreleased] has entries" in reason
-
-
-def test_the_commit_needs_a_tag(ready: Path) -> None:
+def test_the_commit_has_a_tag_and_every_change(ready: Path) -> None:
     git(ready, "tag", "--delete", f"v{NEXT}")
     (reason,) = publish.unready(NEXT, TARGETS, ready)
     assert reason == f"the commit has no tag v{NEXT}. Run: git tag v{NEXT}"
-
-
-def test_every_change_is_committed(ready: Path) -> None:
+    git(ready, "tag", f"v{NEXT}")
     (ready / "new").touch()
     (reason,) = publish.unready(NEXT, TARGETS, ready)
     assert reason.startswith("the checkout has changes")

@@ -13,15 +13,8 @@ from testing.compat.page import Result, page, with_earlier_outcomes
 def result(
     outcome: str = "passed", reason: str = "", test: str = "test_it", **fields: Any
 ) -> Result:
-    fields_of_behaviour = {
-        "reference": Reference.GUIDE,
-        "shows": "a thing",
-        "call": "`call()`",
-        **fields,
-    }
-    return Result(
-        Behaviour(**fields_of_behaviour), "tests/compat/test_file.py", test, outcome, reason
-    )
+    shown = {"reference": Reference.GUIDE, "shows": "a thing", "call": "`call()`", **fields}
+    return Result(Behaviour(**shown), "tests/compat/test_file.py", test, outcome, reason)
 
 
 def statuses(*results: Result) -> list[str]:
@@ -51,15 +44,9 @@ def test_the_status_names_missing_hardware_and_differences() -> None:
 
 
 def test_tests_of_the_same_behaviour_are_one_row() -> None:
-    fields_of_behaviour = page(
-        [
-            result(test="test_one"),
-            result(reference=Reference.DATASET, shows="x | y"),
-            result(test="test_two"),
-        ],
-        "It ran.",
-    )
-    guide, dataset = fields_of_behaviour.split("## ")[1:]
+    other = result(reference=Reference.DATASET, shows="x | y")
+    found = page([result(test="test_one"), other, result(test="test_two")], "It ran.")
+    guide, dataset = found.split("## ")[1:]
     assert guide.count("a thing") == 1
     for test in ("test_one", "test_two"):
         assert f"[{test}](../tests/compat/test_file.py)" in guide

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,9 +69,7 @@ def cases(quick: bool) -> Iterator[Case]:
         yield _case("10 ms per row, steps of 64 MiB", 256 << 10, 256, workers)
 
 
-def _case(
-    name: str, row_bytes: int, batch: int, workers: int, partitions: int | None = None
-) -> Case:
+def _case(name: str, row_bytes: int, batch: int, workers: int, **more: Any) -> Case:
     return Case(
         "latency",
         name,
@@ -80,7 +78,7 @@ def _case(
         workers,
         service_args={"shipped": True},
         systems=(LOCAL, SERVICE, OURS) if workers == 1 else (SERVICE, OURS),
-        partitions=partitions,
         parallelism=1,
         unit="krows",
+        **more,
     )

@@ -97,3 +97,17 @@ def cases(quick: bool) -> Iterator[Case]:
                 systems=(SERVICE, OURS, OURS_GRPC),
                 unit="krows",
             )
+
+
+def partition_cases(quick: bool) -> Iterator[Case]:
+    """Yield cases with 8, 64 and 1,024 partitions: threads and memory of workers and sidecars."""
+    for partitions in (8,) if quick else (8, 64, 1024):
+        yield Case(
+            "partitions",
+            f"{partitions} partitions",
+            f"{__name__}:dataset_fn",
+            {"kind": "tokens", "batch": 8192},
+            systems=(OURS, OURS_GRPC),
+            partitions=partitions,
+            unit="krows",
+        )

@@ -1,8 +1,20 @@
-"""Sections of a Markdown file that a command writes, between two comments."""
+"""What the commands share that write sections of a Markdown file, between two comments."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+
+
+def parser(name: str, description: str | None, runs: int = 0) -> argparse.ArgumentParser:
+    """Return a parser with --out, and with --runs if there is a default for it."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m testing.chaos.measurements.{name}", description=description
+    )
+    made.add_argument("--out", type=Path, help="Markdown file whose section to replace")
+    if runs:
+        made.add_argument("--runs", type=int, default=runs, help=f"of each case. Default: {runs}")
+    return made
 
 
 def write_section(path: Path, name: str, text: str) -> None:

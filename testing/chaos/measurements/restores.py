@@ -7,18 +7,16 @@ They must read the rest of the epoch, with the same bytes if the number of train
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from distributed_input.api.proto import trainer_pb2
 from testing.chaos.consumers import Consumers, Rows
 from testing.chaos.fleet import Fleet
-from testing.chaos.measurements.document import write_section
+from testing.chaos.measurements import document
 from testing.chaos.schedule import Data, Schedule, Topology
 from testing.chaos.summary import quantile
 from testing.processes.forks import Forks
@@ -232,13 +230,7 @@ CASES = (
 
 def main() -> int:
     """Print the table or write it into a document. Return 0 if all rows are exact."""
-    parser = argparse.ArgumentParser(
-        prog="python -m testing.chaos.measurements.restores", description=__doc__
-    )
-    parser.add_argument(
-        "--runs", type=int, default=5, help="runs of each case, at different steps. Default: 5"
-    )
-    parser.add_argument("--out", type=Path, help="Markdown file whose section to replace")
+    parser = document.parser("restores", __doc__, runs=5)
     args = parser.parse_args()
     lines = [HEAD]
     with Forks() as forks:
@@ -247,7 +239,7 @@ def main() -> int:
             lines.append(row(case, [restore(case, forks, part) for part in at]))
             print(lines[-1], flush=True)
     if args.out:
-        write_section(args.out, "restores", "\n".join(lines))
+        document.write_section(args.out, "restores", "\n".join(lines))
     return any("DIFFERENT" in line or "| 0, 0 |" not in line for line in lines[1:])
 
 

@@ -2,21 +2,18 @@
 
 Four trainers (in this process, with the ledger) and three workers, with a fault every few seconds.
 Some processes live through the whole run, others are killed repeatedly. The table has a line for
-each process that lived for at least half of the run. `--explain` adds what the memory of the
-sidecars consists of.
+each process that lived for at least half of the run.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +22,7 @@ import numpy as np
 from testing.chaos.__main__ import describe
 from testing.chaos.faults import Applied
 from testing.chaos.fleet import Fleet
-from testing.chaos.measurements import memory_probe
-from testing.chaos.measurements.document import write_section
+from testing.chaos.measurements import document
 from testing.chaos.run import run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 from testing.processes.forks import Forks
@@ -168,73 +164,17 @@ def table(memories: Sequence[Memory]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
 
 
-_VALUES = {
-    "minutes": "Minutes",
-    "own": "Own memory, KiB",
-    "in_use": "In use in malloc's heaps, KiB",
-    "free": "Free in malloc's heaps, KiB",
-    "traced": "Python objects since the start, KiB",
-    "objects": "Python containers since the start",
-    "blocks": "Python's allocated blocks",
-    "threads": "Threads",
-    "descriptors": "Descriptors",
-    "channels": "gRPC channels",
-    "subchannels": "gRPC subchannels",
-    "sockets": "gRPC sockets",
-}
-_KIB = {"own", "in_use", "free", "traced"}
-_WARM_SAMPLES = 4
-_MIN_SAMPLES = 5
-
-
-def explanation(folder: Path) -> str:
-    """Return a table of what the memory of the sidecars consists of, from the probe's samples."""
-    columns, rows = ["Value"], [[title] for title in _VALUES.values()]
-    for path in sorted(folder.glob("*.jsonl")):
-        samples = [json.loads(line) for line in path.read_text().splitlines()][_WARM_SAMPLES:]
-        if len(samples) < _MIN_SAMPLES:
-            continue
-        columns += [path.stem.rpartition("-")[0], "Per minute"]
-        for row, name in zip(rows, _VALUES, strict=True):
-            row += _first_last_slope(samples, name)
-    lines = (columns, ["---"] * len(columns), *rows)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _first_last_slope(samples: Sequence[Mapping[str, float]], name: str) -> list[str]:
-    if name not in samples[0]:
-        return ["", ""]
-    values = np.array([each[name] for each in samples]) / (1024 if name in _KIB else 1)
-    slope = np.polyfit([each["minutes"] for each in samples], values, 1)[0]
-    return [f"{values[0]:,.0f} to {values[-1]:,.0f}", "" if name == "minutes" else f"{slope:+.1f}"]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m testing.chaos.measurements.soak", description=__doc__
-    )
+def main() -> int:
+    """Run; print the table or write it into a document. Return 0 if every row was correct."""
+    parser = document.parser("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="duration. Default: 20")
     parser.add_argument(
         "--step-ms", type=float, default=270.0, help="duration of a training step. Default: 270"
     )
-    parser.add_argument(
-        "--explain", type=Path, metavar="FOLDER", help="sample the sidecars; keep the samples here"
-    )
-    parser.add_argument("--out", type=Path, help="Markdown file whose section to replace")
-    return parser
-
-
-def main() -> int:
-    """Run; print the table or write it into a document. Return 0 if every row was correct."""
-    args = _parser().parse_args()
-    sampler, modules, programs = Sampler(), ["testing.chaos.rows"], {}
-    if args.explain:
-        args.explain.mkdir(parents=True)
-        os.environ[memory_probe.FOLDER_ENV] = str(args.explain.absolute())
-        modules.append(memory_probe.__name__)
-        programs["sidecar"] = memory_probe.__name__
-    with Forks(modules) as forks:
-        outcome = run(schedule(args.minutes, args.step_ms), forks, None, sampler.begin, programs)
+    args = parser.parse_args()
+    sampler = Sampler()
+    with Forks() as forks:
+        outcome = run(schedule(args.minutes, args.step_ms), forks, None, sampler.begin)
     memories = sampler.end()
     verdict = outcome.verdict
     text = (
@@ -242,13 +182,11 @@ def main() -> int:
         f"{verdict.lost} lost, {verdict.repeated} repeated, {verdict.damaged} damaged.\n"
         f"{faults(outcome.applied)}\n\n{table(memories)}"
     )
-    if args.explain:
-        text += f"\n\n{explanation(args.explain)}"
     print(text)
     if not outcome.passed:
         print(describe(outcome), file=sys.stderr)
     elif args.out:
-        write_section(args.out, "soak", text)
+        document.write_section(args.out, "soak", text)
     return 0 if outcome.passed else 1
 
 

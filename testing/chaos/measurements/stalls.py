@@ -7,15 +7,13 @@ longest time that a stream needed to compute its earlier rows again.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
-from testing.chaos.measurements.document import write_section
+from testing.chaos.measurements import document
 from testing.chaos.run import Outcome, run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 from testing.chaos.summary import quantile, stalls_of
@@ -69,13 +67,9 @@ def row(name: str, outcomes: Sequence[Outcome]) -> str:
 
 def main() -> int:
     """Measure all cases; print the table or write it into a document."""
-    parser = argparse.ArgumentParser(
-        prog="python -m testing.chaos.measurements.stalls", description=__doc__
-    )
-    parser.add_argument("--runs", type=int, default=20, help="runs of each case. Default: 20")
+    parser = document.parser("stalls", __doc__, runs=20)
     parser.add_argument("--jobs", type=int, default=2, help="runs at once. Default: 2")
     parser.add_argument("--case", default="", help="part of a case's name; run only these cases")
-    parser.add_argument("--out", type=Path, help="Markdown file whose section to replace")
     args = parser.parse_args()
     lines = [
         "| Fault | Runs | Wait p50 | Wait p99 | Replay p50 | Replay p99 | Failed |",
@@ -91,7 +85,7 @@ def main() -> int:
                     if not outcome.passed:
                         print("  ", outcome.problems[:2], file=sys.stderr)
     if args.out:
-        write_section(args.out, "stalls", "\n".join(lines))
+        document.write_section(args.out, "stalls", "\n".join(lines))
     return 0
 
 

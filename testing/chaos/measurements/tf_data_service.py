@@ -7,7 +7,6 @@ address, at a new address, or never.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from testing.chaos.measurements.document import write_section
+from testing.chaos.measurements import document
 from testing.chaos.run import run
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 from testing.processes.forks import Forks, Process, ProcessError
@@ -161,12 +160,8 @@ def _row(label: str, system: str, results: Sequence[Result]) -> str:
 
 def main() -> int:
     """Compare both systems; print the table or write it into a document."""
-    parser = argparse.ArgumentParser(
-        prog="python -m testing.chaos.measurements.tf_data_service", description=__doc__
-    )
-    parser.add_argument("--runs", type=int, default=10, help="runs of each kind. Default: 10")
+    parser = document.parser("tf_data_service", __doc__, runs=10)
     parser.add_argument("--jobs", type=int, default=2, help="runs at once. Default: 2")
-    parser.add_argument("--out", type=Path, help="Markdown file whose section to replace")
     args = parser.parse_args()
     points = [3 + i * (ELEMENTS - 8) // args.runs for i in range(args.runs)]
     try:
@@ -177,7 +172,7 @@ def main() -> int:
         return 1
     print(found)
     if args.out:
-        write_section(args.out, "tf-data-service", found)
+        document.write_section(args.out, "tf-data-service", found)
     return 0
 
 

@@ -8,27 +8,12 @@ send them again. It breaks once keepalive or the handshake has waited too long.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from testing.delivery.virtual.scheduler import Scheduler, SimProcess
 
 KEEPALIVE_SECONDS = 8.0
 HANDSHAKE_SECONDS = 3.0
-
-
-class Listener(Protocol):
-    """A server at an address."""
-
-    process: SimProcess
-    address: str
-    accepting: bool
-
-
-class CallEnd(Protocol):
-    """One end of a call."""
-
-    def connection_broke(self, reason: str) -> None:
-        """React to the end of the connection."""
 
 
 class Network:

@@ -26,10 +26,7 @@ _SPECS = [
     ElementSpec(0, (Leaf("", "unranked", "float32", ()),)),
     ElementSpec(
         [0, 1],
-        (
-            Leaf("0", "ragged", "int32", (None, None, 2), 1),
-            Leaf("1", "sparse", "bool", (None, 3)),
-        ),
+        (Leaf("0", "ragged", "int32", (None, None, 2), 1), Leaf("1", "sparse", "bool", (None, 3))),
     ),
 ]
 

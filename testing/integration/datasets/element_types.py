@@ -143,10 +143,7 @@ def called(ctx: Any) -> tf.data.Dataset:
         return WORDS[int(row) % 5].encode()
 
     return _numbers(ctx).map(
-        lambda row: {
-            "id": row,
-            "word": tf.ensure_shape(tf.py_function(word, [row], tf.string), []),
-        }
+        lambda row: {"id": row, "word": tf.ensure_shape(tf.py_function(word, [row], tf.string), [])}
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
-from testing.processes.fork import Fork
+from testing.processes.forks import Fork
 
 TRAINER = Path(__file__).parents[3] / "testing" / "integration" / "numpy_trainer.py"
 

@@ -11,7 +11,7 @@ from testing.integration import capture, readers
 from testing.integration.cluster import Cluster, spec
 from testing.integration.datasets import marked
 from testing.integration.tls_cluster import INPUT, TlsCluster
-from testing.processes.network import own_address
+from testing.processes.forks import own_address
 
 TOKEN = "a-token-that-is-on-no-wire"
 ROWS, BATCH, REPEAT = 64, 16, 20

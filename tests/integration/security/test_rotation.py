@@ -16,7 +16,7 @@ from testing.integration.cluster import spec
 from testing.integration.rotation import Rotation, read_while_rotating
 from testing.integration.tls_cluster import INPUT, TlsCluster
 from testing.issuer import PlatformRoot
-from testing.processes.network import own_address
+from testing.processes.forks import own_address
 
 
 @pytest.mark.parametrize(("transfer", "signed"), [("GRPC", True), ("Auto", True), ("Auto", False)])

@@ -17,7 +17,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.client import open_readers
 from distributed_input.client.input import Input
 from distributed_input.client.reader import InputReader
-from testing.processes.fork import Fork
+from testing.processes.forks import Fork
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
 
 
