@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distributed_input.api.resource.data_plane import input_config
-from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput, input_config
 from testing.bench.case import DATA_PLANES, REPO, Case, DataPlane, System, TrainerSetup
 from testing.bench.processes import BenchError, Server, server
 from testing.certificates import MountedFolder

@@ -23,8 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from distributed_input.api.resource.data_plane import input_config
-from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput, input_config
 from testing.bench.case import REPO
 from testing.bench.data_plane import start_process
 from testing.bench.processes import cpu_seconds

@@ -9,8 +9,7 @@ from typing import Any
 
 from distributed_input.api import files, names
 from distributed_input.api.config import CodeSource
-from distributed_input.api.resource.data_plane import input_config
-from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.input import DistributedInput, input_config
 from distributed_input_operator.objects.children import manifest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.snapshot import Manifest, Settings

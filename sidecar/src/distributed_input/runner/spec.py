@@ -83,7 +83,7 @@ def load_resources(
     """
     check_encoding(file.absolute())  # a relative `source.path` starts at its folder
     try:
-        from distributed_input.api.resource.load import load_all
+        from distributed_input.api.resource.parse import load_all
     except ImportError as error:
         raise ConfigError(
             f"{file}: cannot import the resource's models ({error}). "
@@ -96,7 +96,7 @@ def load_resources(
 
 
 def _input(resource: Any, workers: int | None, parallelism: int | None) -> PlannedInput:
-    from distributed_input.api.resource.data_plane import input_config
+    from distributed_input.api.resource.input import input_config
 
     name, spec = resource.metadata.name, resource.spec
     scaling = spec.workers.autoscaling

@@ -38,6 +38,6 @@ def test_a_status_of_another_version_can_be_read():
 
 
 def test_each_immutable_field_gets_a_rule():
-    rules = cel(*immutable("seed", "partitions"))["x-kubernetes-validations"]
+    rules = cel(*immutable("seed", "partitions"))["json_schema_extra"]["x-kubernetes-validations"]
     assert [one["message"].split()[0] for one in rules] == ["seed", "partitions"]
     assert "self.seed == oldSelf.seed" in rules[0]["rule"]

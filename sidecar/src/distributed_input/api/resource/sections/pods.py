@@ -56,13 +56,7 @@ Volumes = Annotated[list[Annotated[dict[str, Any], AfterValidator(_check_volume)
 class ResourceRequirements(Section):
     """CPU, memory and other resources of a container."""
 
-    requests: dict[str, Quantity] = Field(
-        default={},
-        description="Resources that the scheduler reserves on the node.",
-        examples=[{"cpu": "4", "memory": "8Gi"}],
-    )
-    limits: dict[str, Quantity] = Field(
-        default={},
-        description="Maximum resources that the container can use.",
-        examples=[{"memory": "8Gi"}],
-    )
+    requests: dict[str, Quantity] = Field(default={}, examples=[{"cpu": "4", "memory": "8Gi"}])
+    """Resources that the scheduler reserves on the node."""
+    limits: dict[str, Quantity] = Field(default={}, examples=[{"memory": "8Gi"}])
+    """Maximum resources that the container can use."""
