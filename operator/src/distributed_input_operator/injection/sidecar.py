@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -134,24 +135,24 @@ def _credential_sources(one: DistributedInput) -> list[dict[str, Any]]:
 
 
 def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
-    input_names = [one.metadata.name for one in inputs]
-    return flags.sidecar_arguments(
-        flags.SidecarFlags(
-            configs=[files.config_file(name) for name in input_names],
-            dispatchers=[f"{name}={names.address(name)}" for name in input_names],
-            folder=files.RUN_DIR,
+    pairs = [
+        flags.arguments(config=files.config_file(name), dispatcher=f"{name}={names.address(name)}")
+        for name in (one.metadata.name for one in inputs)
+    ]
+    return [
+        *itertools.chain.from_iterable(pairs),
+        *flags.arguments(
+            dir=files.RUN_DIR,
+            token_file=files.TOKENS_DIR,
+            tls_dir=files.TLS_DIR if any(one.spec.is_encrypted for one in inputs) else None,
             # Kubernetes expands these references to environment variables.
             consumer_index=f"$({environment.CONSUMER_INDEX_ENV})",
             consumer_count=f"$({environment.CONSUMER_COUNT_ENV})",
             pod=f"$({environment.POD_UID_ENV})" if has_local_worker(inputs) else None,
-            process=flags.ProcessFlags(
-                token_file=files.TOKENS_DIR,
-                tls_dir=files.TLS_DIR if any(one.spec.is_encrypted for one in inputs) else None,
-                metrics_listen=f":{port}",
-                grace_seconds=_GRACE_SECONDS,
-            ),
-        )
-    )
+            grace_seconds=_GRACE_SECONDS,
+            metrics_listen=f":{port}",
+        ),
+    ]
 
 
 def _image(inputs: Sequence[DistributedInput], default: str) -> str:

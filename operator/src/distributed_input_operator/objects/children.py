@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from distributed_input.api import environment, files, flags, identity, names, process_config
@@ -271,12 +270,12 @@ def certificate_sources(name: str, role: str, folder: str) -> list[dict[str, Any
     ]
 
 
-def credential_flags(resource: DistributedInput, process: flags.ProcessFlags) -> flags.ProcessFlags:
-    """Return the flags of a process with its token file or its certificate."""
+def credential_flags(resource: DistributedInput) -> dict[str, str]:
+    """Return the setting of a process with its token file or its certificate."""
     name = resource.metadata.name
     if not resource.spec.is_encrypted:
-        return replace(process, token_file=files.token_file(name))
-    return replace(process, tls_dir=files.tls_folder(name))
+        return {"token_file": files.token_file(name)}
+    return {"tls_dir": files.tls_folder(name)}
 
 
 SCRATCH_VOLUME: dict[str, Any] = {"name": "tmp", "emptyDir": {}}

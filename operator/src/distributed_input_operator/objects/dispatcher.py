@@ -81,7 +81,9 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     process = container(
         names.DISPATCHER,
         spec.dispatcher.image or settings.sidecar_image,
-        _args(resource, port),
+        flags.arguments(
+            listen=f":{port}", grace_seconds=_GRACE_SECONDS - 5, **credential_flags(resource)
+        ),
         port,
         container_resources(spec.dispatcher.resources, _DEFAULT_REQUESTS),
         encrypted=spec.is_encrypted,
@@ -101,11 +103,6 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         **image_pull_secrets(settings),
         "volumes": [volume, SCRATCH_VOLUME],
     }
-
-
-def _args(resource: DistributedInput, port: int) -> list[str]:
-    process = credential_flags(resource, flags.ProcessFlags(grace_seconds=_GRACE_SECONDS - 5))
-    return flags.dispatcher_arguments(flags.DispatcherFlags(f":{port}", process))
 
 
 def service_ports(port: int) -> list[dict[str, Any]]:

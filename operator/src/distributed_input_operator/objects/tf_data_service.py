@@ -67,15 +67,15 @@ def add_tf_data_dispatcher(
         return pod
     name, spec = resource.metadata.name, resource.spec
     workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.replicas}"
-    args = flags.tf_data_dispatcher_arguments(
-        flags.TfDataDispatcherFlags(
-            port=service.port,
-            work_dir=f"{_JOURNAL_DIR}/journal",
-            static_workers=f"dns:{workers}" if service.static_sharding else "",
-        )
+    args = flags.arguments(
+        port=service.port,
+        work_dir=f"{_JOURNAL_DIR}/journal",
+        static_workers=f"dns:{workers}" if service.static_sharding else None,
     )
     image = spec.workers.container.image or settings.worker_image
-    process = _container(names.TF_DATA_DISPATCHER_CONTAINER, image, service, args, service.port)
+    process = _container(
+        names.TF_DATA_DISPATCHER_CONTAINER, image, service, ["dispatcher", *args], service.port
+    )
     process["volumeMounts"] = [SCRATCH_MOUNT, {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL_DIR}]
     volume = {"name": _JOURNAL_VOLUME, **(service.journal or {"emptyDir": {}})}
     return {
@@ -98,17 +98,15 @@ def add_tf_data_worker(
     if service is None:
         return pod
     port = names.TF_DATA_WORKER_PORT
-    args = flags.tf_data_worker_arguments(
-        flags.TfDataWorkerFlags(
-            dispatcher=names.address(resource.metadata.name, service.port),
-            port=port,
-            advertise=f"$({_POD_IP_ENV}):{port}",
-            cache_bytes=quantity_bytes(service.cross_trainer_cache),
-            path=files.CODE_DIR if resource.spec.dataset.config_map else None,
-        )
+    args = flags.arguments(
+        dispatcher=names.address(resource.metadata.name, service.port),
+        port=port,
+        advertise=f"$({_POD_IP_ENV}):{port}",
+        cache_bytes=quantity_bytes(service.cross_trainer_cache),
+        path=files.CODE_DIR if resource.spec.dataset.config_map else None,
     )
     image = resource.spec.workers.container.image or settings.worker_image
-    process = _container(names.TF_DATA_WORKER_CONTAINER, image, service, args, port)
+    process = _container(names.TF_DATA_WORKER_CONTAINER, image, service, ["worker", *args], port)
     worker = pod["containers"][0]
     address = {"name": _POD_IP_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     env = [one for one in worker["env"] if one.get("name") != environment.CONFIG_ENV]

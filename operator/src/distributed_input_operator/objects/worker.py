@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from distributed_input.api import environment, files, flags, identity, names
@@ -68,18 +66,16 @@ def local_worker_container(
     assert local is not None
     spec = _worker_template(resource, settings, code="")["spec"]
     (base,) = (one for one in spec["containers"] if one["name"] == names.WORKER)
-    own = flags.WorkerFlags(
+    arguments = _arguments(
+        resource,
+        settings,
         listen="127.0.0.1:0",
-        dispatcher=names.address(resource.metadata.name),
         parallelism=local.cpus,
+        grace_seconds=_LOCAL_GRACE_SECONDS,
         share_bytes=quantity_bytes(local.memory) // 8,
-        idle_cpus=True,
         pod=pod,
     )
-    process = flags.ProcessFlags(
-        metrics_listen=f":{metrics_port}", grace_seconds=_LOCAL_GRACE_SECONDS
-    )
-    fields = process_fields(_arguments(resource, own, process, settings.modules))
+    fields = process_fields([*arguments, flags.METRICS_LISTEN, f":{metrics_port}"])
     own_env = (environment.CONFIG_ENV, environment.GRPC_CIPHERS_ENV)
     env = [one for one in base["env"] if one["name"] not in own_env]
     probe = {"httpGet": {"path": "/healthz", "port": metrics_port}, "timeoutSeconds": 5}
@@ -182,7 +178,14 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     process = container(
         names.WORKER,
         given.image or settings.worker_image,
-        _args(resource, settings),
+        _arguments(
+            resource,
+            settings,
+            listen=f":{names.WORKER_PORT}",
+            parallelism=parallelism(resource),
+            grace_seconds=workers.pod.termination_grace_period_seconds - _SHUTDOWN_SECONDS,
+            share_bytes=_share_bytes(resource),
+        ),
         names.WORKER_PORT,
         container_resources(
             given.resources, _DEFAULT_REQUESTS, accelerator_resources(workers.accelerator)
@@ -213,32 +216,30 @@ def _share_bytes(resource: DistributedInput) -> int:
     return int(quantity(found["memory"])) // 8  # Kubernetes accepts 500m and 1E here, too.
 
 
-def _args(resource: DistributedInput, settings: Settings) -> list[str]:
-    own = flags.WorkerFlags(
-        listen=f":{names.WORKER_PORT}",
-        dispatcher=names.address(resource.metadata.name),
-        parallelism=parallelism(resource),
-        share_bytes=_share_bytes(resource),
-    )
-    grace = resource.spec.workers.pod.termination_grace_period_seconds - _SHUTDOWN_SECONDS
-    process = flags.ProcessFlags(grace_seconds=grace)
-    return _arguments(resource, own, process, settings.modules)
-
-
 def _arguments(
     resource: DistributedInput,
-    own: flags.WorkerFlags,
-    process: flags.ProcessFlags,
-    modules: Sequence[str],
+    settings: Settings,
+    *,
+    listen: str,
+    parallelism: int,
+    grace_seconds: int,
+    share_bytes: int,
+    pod: str | None = None,
 ) -> list[str]:
-    """Return the arguments of a worker, with those that all workers of an input have."""
-    common = replace(
-        own,
-        path=files.CODE_DIR if resource.spec.dataset.config_map else None,
-        relaxed=resource.spec.determinism == "Relaxed",
-        state_dir=resource.spec.workers.state_directory,
-        plain_transfer=resource.spec.encryption == "Control",
-        process=credential_flags(resource, process),
-        modules=modules,
+    """Return the arguments of a worker. `pod`: the trainer's pod that alone uses it."""
+    spec = resource.spec
+    return flags.arguments(
+        listen=listen,
+        dispatcher=names.address(resource.metadata.name),
+        parallelism=parallelism,
+        grace_seconds=grace_seconds,
+        share_bytes=share_bytes,
+        path=files.CODE_DIR if spec.dataset.config_map else None,
+        relaxed=spec.determinism == "Relaxed",
+        idle_cpus=pod is not None,
+        state_dir=spec.workers.state_directory,
+        modules=",".join(settings.modules),
+        pod=pod,
+        plain_transfer=spec.encryption == "Control",
+        **credential_flags(resource),
     )
-    return flags.worker_arguments(common)

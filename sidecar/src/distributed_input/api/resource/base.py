@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
@@ -80,7 +80,7 @@ def cel(*rules: tuple[str, str]) -> ConfigDict:
     Args:
         rules: pairs of CEL expression and message.
     """
-    validations = [{"rule": rule, "message": message} for rule, message in rules]
+    validations: list[JsonValue] = [{"rule": rule, "message": message} for rule, message in rules]
     return ConfigDict(json_schema_extra={"x-kubernetes-validations": validations})
 
 
