@@ -16,7 +16,7 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.merge import by_key
 from distributed_input.api.resource.topology import trainers_problem
 from distributed_input_operator.injection.local_worker import local_worker
-from distributed_input_operator.injection.owners.owner import Owners
+from distributed_input_operator.injection.owners import Owners
 from distributed_input_operator.injection.ports import free_ports
 from distributed_input_operator.injection.rank import trainer_rank
 from distributed_input_operator.injection.sidecar import (

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from distributed_input.api import names
-from distributed_input_operator.injection.owners.owner import Owners
+from distributed_input_operator.injection.owners import Owners
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     TrainerRank,

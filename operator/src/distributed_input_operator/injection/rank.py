@@ -4,7 +4,7 @@
 
 1. the pod's annotations,
 2. TF_CONFIG,
-3. the pod's owners, see `RANKS`,
+3. the pod's owners, see `owners.RANKS`,
 4. the TPU slice,
 5. a pod without an owner: it is the only trainer.
 
@@ -13,7 +13,6 @@ If no source applies, the pod is refused. A guess could give the rows of one tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from distributed_input.api import names
@@ -22,8 +21,7 @@ from distributed_input_operator.injection.environment import (
     rank_from_tpu,
     reads_no_input,
 )
-from distributed_input_operator.injection.owners import job, job_set, stateful_set
-from distributed_input_operator.injection.owners.owner import Owners, title
+from distributed_input_operator.injection.owners import RANKS, Owners, title
 from distributed_input_operator.injection.trainer_pod import (
     RANK_REMEDY,
     Manifest,
@@ -33,19 +31,6 @@ from distributed_input_operator.injection.trainer_pod import (
     controller,
     literal,
 )
-from distributed_input_operator.objects.kind import Kind
-
-RANKS: Mapping[Kind, Callable[[Manifest, Owners, int | None], TrainerRank | None]] = {
-    job_set.JOB_SET: job_set.rank,
-    job.JOB: job.rank,
-    stateful_set.STATEFUL_SET: stateful_set.rank,
-}
-"""The kinds of owners that give their pods a rank. The first one that applies is used.
-
-The arguments are the pod or its template, the owners, and the number of trainers in the pod's
-annotation, or None. The result is None if the owners are not of this kind. An owner of this kind
-that gives its pods no rank is a RefusedError.
-"""
 
 
 def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
@@ -53,7 +38,7 @@ def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
 
     Args:
         pod: a pod that is being created, or the pod template of the object in `owners`.
-        owners: what controls the pod, as far as `RANKS` has its kinds.
+        owners: what controls the pod, as far as `owners.RANKS` has its kinds.
 
     Raises:
         RefusedError: no source has index and count, or a source is inconsistent.

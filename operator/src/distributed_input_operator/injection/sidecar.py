@@ -16,9 +16,9 @@ from distributed_input_operator.objects.children import (
     CONTAINER_SECURITY,
     POD_SECURITY,
     certificate_sources,
+    container_resources,
     process_fields,
 )
-from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.worker import parallelism
 
 RUN_VOLUME = "distributed-input"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distributed_input.api import environment, files, flags, identity, names, process_config
-from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput, ObjectMeta
+from distributed_input.api.resource.scalars import quantity
+from distributed_input.api.resource.sections.pods import ResourceRequirements
 from distributed_input_operator.objects.snapshot import Settings
 
 OS_LABEL = "kubernetes.io/os"
@@ -280,3 +283,67 @@ def credential_flags(resource: DistributedInput) -> dict[str, str]:
 
 SCRATCH_VOLUME: dict[str, Any] = {"name": "tmp", "emptyDir": {}}
 SCRATCH_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - private to the container
+
+
+def container_resources(
+    resources: ResourceRequirements,
+    default_requests: Mapping[str, str],
+    devices: Mapping[str, str] | None = None,
+) -> dict[str, dict[str, str]]:
+    """Return the field `resources` of a container, without empty parts.
+
+    Args:
+        resources: of the input's spec.
+        default_requests: for resources without a request or limit in the spec.
+        devices: accelerators, which need equal requests and limits.
+    """
+    limits = {**resources.limits, **(devices or {})}
+    # If only a limit is set, Kubernetes uses it as the request too.
+    defaults = {key: value for key, value in default_requests.items() if key not in limits}
+    requests = {**defaults, **resources.requests, **(devices or {})}
+    return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
+
+
+def cpus(resources: Mapping[str, Mapping[str, str]]) -> int:
+    """Return the CPUs of a container, rounded up, from its request or else its limit.
+
+    The result is 1 if it has neither.
+    """
+    for kind in ("requests", "limits"):
+        if "cpu" in resources.get(kind, {}):
+            return max(1, math.ceil(quantity(resources[kind]["cpu"])))
+    return 1
+
+
+def is_in_group(meta: ObjectMeta) -> bool:
+    """Return whether the pods of an input are admitted in a group."""
+    return names.POD_GROUP_LABEL in meta.labels
+
+
+def queue_labels(meta: ObjectMeta, component: str) -> dict[str, str]:
+    """Return the labels of an input that its pods get.
+
+    A dispatcher outside of a group starts without a queue: without it, workers and trainers wait.
+
+    Args:
+        meta: of the input.
+        component: dispatcher or worker.
+    """
+    if component == names.DISPATCHER and not is_in_group(meta):
+        return {}
+    kept = (*names.QUEUE_LABELS, names.POD_GROUP_LABEL)
+    return {key: meta.labels[key] for key in kept if key in meta.labels}
+
+
+def group_annotations(meta: ObjectMeta) -> dict[str, str]:
+    """Return the annotations of an input that its pods get, if they are in a group."""
+    kept = names.POD_GROUP_ANNOTATIONS if is_in_group(meta) else ()
+    return {key: meta.annotations[key] for key in kept if key in meta.annotations}
+
+
+def queued(template: Mapping[str, Any], meta: ObjectMeta, component: str) -> dict[str, Any]:
+    """Return a pod template with what its pods get from the input."""
+    metadata = template["metadata"]
+    labels = metadata["labels"] | queue_labels(meta, component)
+    annotations = metadata["annotations"] | group_annotations(meta)
+    return {**template, "metadata": {**metadata, "labels": labels, "annotations": annotations}}

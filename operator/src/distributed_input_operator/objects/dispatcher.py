@@ -10,6 +10,7 @@ from distributed_input_operator.objects.children import (
     SCRATCH_MOUNT,
     SCRATCH_VOLUME,
     container,
+    container_resources,
     credential_flags,
     credentials_volume,
     default_image_annotation,
@@ -18,9 +19,8 @@ from distributed_input_operator.objects.children import (
     manifest,
     node_fields,
     pod_template,
+    queued,
 )
-from distributed_input_operator.objects.queue import queued
-from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.objects.tf_data_service import (
     add_tf_data_dispatcher,

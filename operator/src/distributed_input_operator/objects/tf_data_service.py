@@ -17,8 +17,8 @@ from distributed_input_operator.objects.children import (
     CONTAINER_SECURITY,
     POD_SECURITY,
     SCRATCH_MOUNT,
+    container_resources,
 )
-from distributed_input_operator.objects.resources import container_resources
 from distributed_input_operator.objects.snapshot import Settings
 
 _DEFAULT_REQUESTS = {"cpu": "250m", "memory": "512Mi"}

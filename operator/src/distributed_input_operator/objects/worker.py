@@ -13,19 +13,21 @@ from distributed_input_operator.objects.children import (
     SCRATCH_MOUNT,
     SCRATCH_VOLUME,
     container,
+    container_resources,
+    cpus,
     credential_flags,
     credentials_volume,
     default_image_annotation,
     image_pull_policy,
     image_pull_secrets,
+    is_in_group,
     manifest,
     pod_template,
     process_fields,
+    queued,
     variables,
 )
 from distributed_input_operator.objects.dispatcher import service_ports
-from distributed_input_operator.objects.queue import is_in_group, queued
-from distributed_input_operator.objects.resources import container_resources, cpus
 from distributed_input_operator.objects.scheduling import accelerator_resources, scheduling_fields
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.objects.tf_data_service import add_tf_data_worker

@@ -9,8 +9,8 @@ The controller calls it in two steps, with the cluster's budgets in between:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_input.api import names, timestamps
@@ -26,7 +26,6 @@ from distributed_input_operator.autoscaling.rates import reconcile_interval
 from distributed_input_operator.budget.claim import Grant, WorkerRequest
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
-from distributed_input_operator.objects.running_defaults import with_running_defaults
 from distributed_input_operator.objects.shared import (
     CREATED_ONCE,
     certificate_objects,
@@ -39,6 +38,7 @@ from distributed_input_operator.objects.snapshot import (
     Failure,
     Manifest,
     Pod,
+    Settings,
     Snapshot,
 )
 from distributed_input_operator.objects.worker import parallelism, worker_objects
@@ -287,3 +287,46 @@ def _interval(snapshot: Snapshot, decision: ScalingDecision | None) -> float:
     if dispatcher.get("availableReplicas") or waiting or code:
         return WATCHED_SECONDS
     return QUIET_SECONDS
+
+
+def with_running_defaults(snapshot: Snapshot) -> Settings:
+    """Return the operator's settings, with the defaults of the input's running pods."""
+    resource, name = snapshot.resource, snapshot.name
+
+    def worker(settings: Settings) -> Manifest:
+        return worker_objects(resource, settings, 1, snapshot.code)[0]
+
+    def dispatcher(settings: Settings) -> Manifest:
+        return dispatcher_objects(resource, settings)[0]
+
+    # The workers' image comes first: with the tf.data service, the dispatcher's pod uses it too.
+    live = snapshot.live("Deployment", names.worker(name))
+    settings = _running(live, snapshot.settings, "worker_image", worker)
+    live = snapshot.live("Deployment", names.dispatcher(name))
+    return _running(live, settings, "sidecar_image", dispatcher)
+
+
+def _running(
+    live: Manifest,
+    settings: Settings,
+    image: str,
+    desired: Callable[[Settings], Manifest],
+) -> Settings:
+    """Return the settings with the default image of a Deployment's pods, if they are to keep it.
+
+    They need not keep it if the Deployment has no replicas, or if another change replaces the pods
+    anyway.
+
+    Args:
+        live: the Deployment in the cluster; empty if there is none.
+        settings: the settings of this operator.
+        image: name of the setting with the default image of its pods.
+        desired: returns the desired Deployment for some settings.
+    """
+    spec: dict[str, Any] = live.get("spec") or {}
+    annotations = (live.get("metadata") or {}).get("annotations") or {}
+    found = annotations.get(names.DEFAULT_IMAGE_ANNOTATION)
+    if not spec.get("replicas") or found in (None, getattr(settings, image)):
+        return settings
+    kept = replace(settings, **{image: found})
+    return kept if contains(spec.get("template"), desired(kept)["spec"]["template"]) else settings

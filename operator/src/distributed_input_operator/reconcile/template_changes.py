@@ -19,8 +19,7 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.timestamps import to_seconds
-from distributed_input_operator.objects.children import digest
-from distributed_input_operator.objects.queue import group_annotations, queue_labels
+from distributed_input_operator.objects.children import digest, group_annotations, queue_labels
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.rollout import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distributed_input.api import names
-from distributed_input_operator.injection.owners.job import COMPLETION_INDEX
+from distributed_input_operator.injection.owners import COMPLETION_INDEX
 from distributed_input_operator.injection.rank import trainer_rank
 from tests.unit.distributed_input_operator.injection.ranks import rank_of, refusal_of
 from tests.unit.distributed_input_operator.injection.trainer_pods import job, pod, tf_config
