@@ -96,11 +96,7 @@ def decide(
 ) -> ScalingDecision:
     """Decide the number of workers from now on.
 
-    Args:
-        state: the state after the last decision.
-        bounds: the spec's limits.
-        observed: what is known now.
-        now: seconds, of the clock of `state`.
+    `now` is in seconds, of the clock of `state`.
     """
     idle_since = _idle_since(state, observed, now)
     if bounds.paused:  # The window starts again after the pause.

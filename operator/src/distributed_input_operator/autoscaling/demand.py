@@ -20,9 +20,7 @@ SPARE_CAPACITY = 0.03
 def needed_workers(measurement: Measurement | None, parallelism: int) -> float | None:
     """Return the number of worker pods, not rounded, that the trainers could keep busy.
 
-    Args:
-        measurement: the input's rates. None: unknown.
-        parallelism: rows that one worker computes at the same time.
+    `parallelism`: rows that one worker computes at the same time.
 
     Returns:
         None if unknown, 0 if there are no consumers, if all of them have paused for long, or if

@@ -26,9 +26,7 @@ class BudgetUsage:
 def total_amounts(budgets: Iterable[str], parts: Iterable[tuple[Claim, int]]) -> dict[str, Amount]:
     """Return what the given number of workers of each claim uses, by budget.
 
-    Args:
-        budgets: the budgets by name, or their names if every claim has all resources.
-        parts: claims, and their numbers of workers.
+    `budgets`: by name, or only names if every claim has all resources.
     """
     known = budgets if isinstance(budgets, Mapping) else {}
     sums = {one: (0,) * len(known[one].limits) if known else NOTHING for one in budgets}

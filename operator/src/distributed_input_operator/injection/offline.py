@@ -37,9 +37,7 @@ class InjectedManifests:
 def inject_files(files: Mapping[str, str], settings: Settings) -> InjectedManifests:
     """Inject the sidecar into all pods and pod templates that request it.
 
-    Args:
-        files: texts of the YAML files by name. They have the requested inputs too.
-        settings: the default images. An empty one is an error if it is needed.
+    An empty default image in the settings is an error if it is needed.
 
     Raises:
         ResourceError: a file is not YAML, or has an invalid input.

@@ -39,12 +39,8 @@ _CREATES_ONE = (
 def check_whole(owner: Manifest, pods: int, count: int | None) -> None:
     """Raise RefusedError if the pods of an object may be only a part of the trainers.
 
-    They may be if what controls the object creates further ones.
-
-    Args:
-        owner: the object.
-        pods: the number of its pods that read the input.
-        count: the number of trainers in the pod's annotation, or None.
+    They may be if what controls the object creates further ones. `count`: number of trainers in the
+    pod's annotation, if it has one. `pods`: number of the object's pods that read the input.
     """
     above = controller(owner)
     if count == pods or above is None or any(one.describes(above) for one in _CREATES_ONE):
@@ -70,9 +66,7 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 def completions_of(job: Manifest, count: int | None) -> int:
     """Return the number of pods of an Indexed Job.
 
-    Args:
-        job: the Job.
-        count: the number of trainers in the pod's annotation, or None.
+    `count`: number of trainers in the pod's annotation, if it has one.
 
     Raises:
         RefusedError: the Job gives its pods no index, or does not run all of them together.

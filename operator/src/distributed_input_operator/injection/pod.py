@@ -48,13 +48,8 @@ def requests_sidecar(pod: Manifest) -> bool:
 def inject(pod: Manifest, owners: Owners, find: FindInput, settings: Settings) -> dict[str, Any]:
     """Return a copy of a pod with the sidecar.
 
-    A pod that reads no input, such as TF_CONFIG's ps, gets only an annotation.
-
-    Args:
-        pod: a pod that is being created, or a pod template: `metadata` and `spec`.
-        owners: what controls the pod; see `rank.trainer_rank`.
-        find: returns the input with a name.
-        settings: the operator's settings, with the default images.
+    A pod that reads no input, such as TF_CONFIG's ps, gets only an annotation. `pod` may be a pod
+    template.
 
     Raises:
         RefusedError: injection is not possible. The message says what to change.

@@ -36,9 +36,7 @@ from distributed_input_operator.injection.trainer_pod import (
 def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
     """Return the rank of a pod, or None if it reads no input: TF_CONFIG's evaluator and ps.
 
-    Args:
-        pod: a pod that is being created, or the pod template of the object in `owners`.
-        owners: what controls the pod, as far as `owners.RANKS` has its kinds.
+    The owners are what controls the pod, as far as `owners.RANKS` has its kinds.
 
     Raises:
         RefusedError: no source has index and count, or a source is inconsistent.

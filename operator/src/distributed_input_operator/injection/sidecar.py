@@ -49,12 +49,8 @@ def sidecar_container(
 ) -> dict[str, Any]:
     """Return a native sidecar: an init container that runs until the other containers end.
 
-    Args:
-        inputs: the inputs that it serves, all of one namespace.
-        image: default image.
-        user: ID of the user to run as. None: the user of the pod or the image.
-        port: of metrics and health checks.
-        rank: index of the trainer, and number of trainers.
+    Without a `user`, it runs as the user of the pod or the image. `port` is for metrics and health
+    checks.
 
     Raises:
         RefusedError: the inputs set different images.

@@ -52,14 +52,7 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a child object, with labels and an owner reference to the input.
 
-    Args:
-        resource: the input. Kubernetes deletes the child after its input.
-        api_version: of the child.
-        kind: of the child.
-        name: of the child.
-        content: top-level fields besides metadata, such as `spec`.
-        component: dispatcher or worker. None: the child is for both.
-        annotations: of the child.
+    `content` has the top-level fields besides metadata. Without a component, the child is for both.
     """
     meta = resource.metadata
     owner = {
@@ -106,11 +99,7 @@ def pod_template(
 ) -> dict[str, Any]:
     """Return a pod template that the Pod Security Standard "restricted" allows.
 
-    Args:
-        name: of the input.
-        component: dispatcher or worker.
-        spec: the pod's spec.
-        config: configuration that is not in `spec`. A change replaces the pods.
+    A change of `config`, which is not in the spec, replaces the pods.
     """
     return {
         "metadata": {
@@ -140,12 +129,7 @@ def node_fields(
 
     Short tolerations of the taints of a lost node replace the pod early: the default of Kubernetes
     is 5 minutes. A given toleration for the same taint, or for all taints, takes precedence.
-
-    Args:
-        selector: of the input's spec. It may override the operating system.
-        given: tolerations of the input's spec.
-        priority_class: of the input's spec.
-        own: further tolerations.
+    `selector` may override the operating system. `own` are further tolerations.
     """
     keys = {one.get("key") for one in given}
     taints = [key for key in _LOST_NODE_TAINTS if key not in keys and None not in keys]
@@ -184,9 +168,6 @@ def process_fields(arguments: Sequence[str]) -> dict[str, Any]:
     """Return `args` of a container, and `env` if it needs a document or is encrypted.
 
     See `process_config`.
-
-    Args:
-        arguments: the flags of a process of this release.
     """
     args, document = process_config.split(arguments)
     env = [
@@ -253,13 +234,7 @@ def credentials_volume(resource: DistributedInput, role: str) -> tuple[dict[str,
 
 
 def certificate_sources(name: str, role: str, folder: str) -> list[dict[str, Any]]:
-    """Return the sources of a projected volume with the certificate of a role.
-
-    Args:
-        name: of the input.
-        role: role of the process.
-        folder: path in the volume.
-    """
+    """Return the sources of a projected volume with the certificate of a role."""
     source = names.certificates(name)
     secret = [{"key": files.private_key(role), "path": f"{folder}/{identity.KEY_FILE}"}]
     # From one object, so that a process sees an authority and its certificates together.
@@ -292,10 +267,8 @@ def container_resources(
 ) -> dict[str, dict[str, str]]:
     """Return the field `resources` of a container, without empty parts.
 
-    Args:
-        resources: of the input's spec.
-        default_requests: for resources without a request or limit in the spec.
-        devices: accelerators, which need equal requests and limits.
+    The default requests are for resources without a request or limit in the spec. `devices`, which
+    are accelerators, need equal requests and limits.
     """
     limits = {**resources.limits, **(devices or {})}
     # If only a limit is set, Kubernetes uses it as the request too.
@@ -324,10 +297,6 @@ def queue_labels(meta: ObjectMeta, component: str) -> dict[str, str]:
     """Return the labels of an input that its pods get.
 
     A dispatcher outside of a group starts without a queue: without it, workers and trainers wait.
-
-    Args:
-        meta: of the input.
-        component: dispatcher or worker.
     """
     if component == names.DISPATCHER and not is_in_group(meta):
         return {}

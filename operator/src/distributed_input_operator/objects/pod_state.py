@@ -22,9 +22,7 @@ _MAX_LINE_LENGTH = 300
 def parse_pod(obj: Mapping[str, Any], resources: Sequence[str] = ()) -> Pod:
     """Return the state of a pod. Fields that a new pod does not have yet are empty.
 
-    Args:
-        obj: the pod.
-        resources: names of the resources besides CPU and memory that budgets limit.
+    `resources`: names of those besides CPU and memory that budgets limit.
     """
     meta, status = obj["metadata"], obj.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions", [])}

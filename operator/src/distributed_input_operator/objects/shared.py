@@ -96,12 +96,7 @@ def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str,
 
 
 def with_ports_of(policy: Manifest, live: Manifest) -> Manifest:
-    """Return the NetworkPolicy with the ports of a dispatcher that keeps its pod template for now.
-
-    Args:
-        policy: the input's NetworkPolicy.
-        live: the dispatcher's Deployment in the cluster.
-    """
+    """Return the NetworkPolicy with the ports of a dispatcher that keeps its pod for now."""
     pod = live["spec"]["template"]["spec"]
     ports = [one["containerPort"] for each in pod["containers"] for one in each.get("ports", ())]
     *rules, open_to_all = policy["spec"]["ingress"]

@@ -56,13 +56,7 @@ def local_worker_container(
 
     The container is that of a worker pod, with its user, environment and volume mounts. It differs
     in its resources, its flags and its probes. The worker listens on the loopback interface, which
-    other pods cannot reach.
-
-    Args:
-        resource: the input, with `spec.workers.local`.
-        settings: the operator's settings.
-        pod: id of the pod, or a reference to an environment variable.
-        metrics_port: of metrics and health checks.
+    other pods cannot reach. `pod` is its id, or a reference to an environment variable.
     """
     local = resource.spec.workers.local
     assert local is not None
@@ -104,11 +98,7 @@ def worker_objects(
 ) -> list[dict[str, Any]]:
     """Return a Deployment, a headless Service for metrics, and a PodDisruptionBudget.
 
-    Args:
-        resource: the input.
-        settings: the operator's settings.
-        replicas: number of workers.
-        code: hash of the code that workers import from a ConfigMap. A change replaces the pods.
+    `code` is a hash of what workers import from a ConfigMap. A change replaces the pods.
     """
     name = resource.metadata.name
     selector = names.selector(name, names.WORKER)

@@ -23,10 +23,7 @@ def trainers_status(
 ) -> dict[str, Any] | None:
     """Return `status.trainers`: as before if no value changed, None if there are no consumers.
 
-    Args:
-        before: `status.trainers` as it was last written.
-        measurement: the input's rates. None: unknown, so the written values stay.
-        now: seconds since 1970.
+    Without a measurement, the written values stay.
     """
     old = before.model_dump(by_alias=True, exclude_none=True) if before else None
     if measurement is None:

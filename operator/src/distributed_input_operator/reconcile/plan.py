@@ -110,12 +110,7 @@ class Plan:
 
 
 def plan_demand(snapshot: Snapshot, now: float) -> Demand:
-    """Compute what the input requests.
-
-    Args:
-        snapshot: the input as it is.
-        now: seconds since 1970.
-    """
+    """Compute what the input requests."""
     resource = snapshot.resource
     requested, decision = _requested_workers(snapshot, now)
     settings = with_running_defaults(snapshot)
@@ -137,14 +132,7 @@ def plan_demand(snapshot: Snapshot, now: float) -> Demand:
 
 
 def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Turn.START) -> Plan:
-    """Compute what is missing in the cluster.
-
-    Args:
-        snapshot: the input as it is.
-        demand: what it requests, from the same snapshot.
-        grant: what the cluster's budgets leave for it.
-        turn: whether its pods may get a new template of the operator.
-    """
+    """Compute what is missing in the cluster."""
     worker = names.worker(snapshot.name)
     replicas = {worker: grant.workers}
     if not grant.dispatcher:
@@ -315,13 +303,8 @@ def _running(
     """Return the settings with the default image of a Deployment's pods, if they are to keep it.
 
     They need not keep it if the Deployment has no replicas, or if another change replaces the pods
-    anyway.
-
-    Args:
-        live: the Deployment in the cluster; empty if there is none.
-        settings: the settings of this operator.
-        image: name of the setting with the default image of its pods.
-        desired: returns the desired Deployment for some settings.
+    anyway. `image` names the setting with the default image. `desired` returns the Deployment for
+    settings.
     """
     spec: dict[str, Any] = live.get("spec") or {}
     annotations = (live.get("metadata") or {}).get("annotations") or {}

@@ -30,12 +30,6 @@ def input_status(
     """Return the status to write. None: the last one is still right.
 
     Values that change all the time are written at most every `snapshot.live_seconds`.
-
-    Args:
-        snapshot: the input as it is after the plan was applied.
-        plan: what the operator wrote.
-        failures: what the API server refused.
-        now: seconds since 1970.
     """
     resource, before = snapshot.resource, snapshot.status
     failed = [*snapshot.missing, *failures, *plan.waiting]
@@ -82,13 +76,6 @@ def invalid_status(
     """Return the status of an input whose spec is invalid. None: the last one is still right.
 
     What runs continues as it is.
-
-    Args:
-        before: the status as it was last written.
-        generation: the spec's generation.
-        message: what the user has to change.
-        workers: the Deployment of the workers in the cluster; empty if there is none.
-        now: seconds since 1970.
     """
     old = Status.model_validate(before)
     found = summarize(Finding(READY, False, INVALID_SPEC, message), stalled=True)

@@ -101,9 +101,7 @@ class InputConfig:
     def from_json(cls, value: Any, where: str = "") -> InputConfig:
         """Return the configuration in a decoded JSON object.
 
-        Args:
-            value: the decoded JSON.
-            where: prefix of the fields in errors, such as "inputs.train".
+        `where` is the prefix of fields in errors, such as "inputs.train".
 
         Raises:
             ConfigError: names the field that is invalid.

@@ -76,9 +76,6 @@ def cel(*rules: tuple[str, str]) -> ConfigDict:
     Each rule needs a validator of the same meaning in its section, because
     `distributed-input run` works without an API server. Rules that compare with the stored object
     (`oldSelf`) need none: a file has no earlier version.
-
-    Args:
-        rules: pairs of CEL expression and message.
     """
     validations: list[JsonValue] = [{"rule": rule, "message": message} for rule, message in rules]
     return ConfigDict(json_schema_extra={"x-kubernetes-validations": validations})

@@ -137,12 +137,7 @@ class Amounts(Section):
     accelerators. Default: none."""
 
     def amount(self, default: int, others: Sequence[str] = ()) -> Amount:
-        """Return the values, with `default` for each field that is not set.
-
-        Args:
-            default: value of a field that is not set.
-            others: names of the other resources, in the order of the result.
-        """
+        """Return the values, with `default` for each field that is not set."""
         units = {"cpu": 1000, "memory": 1, **dict.fromkeys(others, 1)}
         found = {name: self.resources.get(name) for name in units}
         return (
@@ -239,13 +234,7 @@ class BudgetSpec(Section):
         labels: Mapping[str, str] | None,
         namespace_labels: Mapping[str, str] | None = None,
     ) -> bool:
-        """Whether this budget selects an input. With unknown labels (None), it may.
-
-        Args:
-            namespace: the input's namespace.
-            labels: the input's labels.
-            namespace_labels: the labels of its namespace.
-        """
+        """Whether this budget selects an input. With unknown labels (None), it may."""
         if self.namespaces and namespace not in self.namespaces:
             return False
         return self.namespace_selector.matches(namespace_labels) and self.selector.matches(labels)
@@ -359,10 +348,8 @@ class PolicySpec(Section):
     def priority(self, namespace: str, name: str, declared: int) -> int:
         """Return what counts as an input's priority.
 
-        Args:
-            namespace: the input's namespace.
-            name: its priority class. Empty: none. A class that it may not use counts as none.
-            declared: the number that it declares. It counts if the policy has no classes.
+        The declared number counts if the policy has no classes. A class that it may not use counts
+        as none.
         """
         if self.priority_classes:
             return self.classes_of(namespace).get(name, 0)

@@ -37,9 +37,7 @@ _DECIMAL = {"m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 def problem(text: str, *at: str) -> PydanticCustomError:
     """Return an error with this message, for a validator to raise.
 
-    Args:
-        text: what is wrong and what to do.
-        at: path of the field below the validated value. Empty: the validated value itself.
+    `at` is the path of the field below the validated value.
     """
     return PydanticCustomError("problem", "{text}", {"text": text, "at": list(at)})
 

@@ -148,9 +148,7 @@ class BatchingSpec(Section):
 def _check_union(chosen: str, members: Mapping[str, tuple[str, object]]) -> None:
     """Check that exactly the member of the chosen type is set.
 
-    Args:
-        chosen: the discriminator's value.
-        members: field and value of each type that has one.
+    `members` has the field and the value of each type that has one.
     """
     for kind, (field, value) in members.items():
         if kind == chosen and value is None:
