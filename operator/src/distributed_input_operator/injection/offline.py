@@ -51,56 +51,46 @@ def inject_files(files: Mapping[str, str], settings: Settings) -> InjectedManife
         found += [(file, value) for value in values]
         if any(isinstance(value, dict) and value.get("kind") == KIND for value in values):
             inputs += parse_all(text, file)
-    injected = [_inject_document(value, file, inputs, settings) for file, value in found]
-    if not any(one.count for one in injected):
+    warnings: list[list[str]] = []
+    manifests = [_inject(value, file, inputs, settings, warnings) for file, value in found]
+    if not warnings:
         raise RefusedError(
             f"{', '.join(files)}: no pod requests the sidecar: add label "
             f'{names.INJECT_LABEL}: "true" and annotation {names.INPUTS_ANNOTATION}: NAME[,NAME…] '
             "to the pod or pod template"
         )
-    return InjectedManifests(
-        tuple(one.manifest for one in injected),
-        tuple(text for one in injected for text in one.warnings),
-    )
+    return InjectedManifests(tuple(manifests), tuple(itertools.chain.from_iterable(warnings)))
 
 
-@dataclass(frozen=True)
-class _Injected:
-    manifest: Any
-    warnings: tuple[str, ...] = ()
-    count: int = 0
-    """Number of pods and pod templates that got the sidecar."""
-
-
-def _inject_document(
-    value: Any, file: str, inputs: Sequence[DistributedInput], settings: Settings
-) -> _Injected:
+def _inject(
+    value: Any,
+    file: str,
+    inputs: Sequence[DistributedInput],
+    settings: Settings,
+    warnings: list[list[str]],
+) -> Any:
     """Inject the sidecar into the pods of an object, or of all objects of a List.
+
+    Add to `warnings` those of each pod and pod template that gets the sidecar.
 
     Raises:
         RefusedError: injection is not possible. The message has file and object.
     """
     if not isinstance(value, dict):
-        return _Injected(value)
+        return value
     if value.get("kind") == "List" and value.get("items"):
-        items = [_inject_document(one, file, inputs, settings) for one in value["items"]]
-        return _Injected(
-            {**value, "items": [one.manifest for one in items]},
-            tuple(text for one in items for text in one.warnings),
-            sum(one.count for one in items),
-        )
+        items = [_inject(one, file, inputs, settings, warnings) for one in value["items"]]
+        return {**value, "items": items}
     meta = value.get("metadata") or {}
     title = f"{file}: {value.get('kind')} {meta.get('name') or meta.get('generateName', '')}"
 
     def find(name: str) -> DistributedInput:
         return _find(name, meta.get("namespace"), inputs, settings)
 
-    warnings: list[list[str]] = []
-
     def injected(one: Any) -> Any:
         """Return a value with the sidecar in all pods and pod templates that request it."""
         if _is_template(one):
-            warnings.append(host_network_warnings(one, find))
+            warnings.append([f"{title}: {text}" for text in host_network_warnings(one, find)])
             return inject(one, _owners(value), find, settings)
         if isinstance(one, list):
             return [injected(each) for each in one]
@@ -109,11 +99,9 @@ def _inject_document(
         return one
 
     try:
-        manifest = injected(value)
+        return injected(value)
     except RefusedError as error:
         raise RefusedError(f"{title}: {error}") from None
-    texts = tuple(f"{title}: {one}" for one in itertools.chain.from_iterable(warnings))
-    return _Injected(manifest, texts, len(warnings))
 
 
 def _is_template(value: Any) -> bool:

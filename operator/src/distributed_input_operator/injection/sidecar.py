@@ -12,13 +12,7 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
 from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
 from distributed_input_operator.injection.trainer_pod import RefusedError, TrainerRank
-from distributed_input_operator.objects.children import (
-    CONTAINER_SECURITY,
-    POD_SECURITY,
-    certificate_sources,
-    container_resources,
-    process_fields,
-)
+from distributed_input_operator.objects import children
 from distributed_input_operator.objects.worker import parallelism
 
 RUN_VOLUME = "distributed-input"
@@ -55,9 +49,9 @@ def sidecar_container(
     Raises:
         RefusedError: the inputs set different images.
     """
-    security = {**CONTAINER_SECURITY, **POD_SECURITY}
+    security = {**children.CONTAINER_SECURITY, **children.POD_SECURITY}
     probe = {"httpGet": {"path": "/healthz", "port": port}}
-    fields = process_fields(_arguments(inputs, port))
+    fields = children.process_fields(_arguments(inputs, port))
     return {
         "name": names.SIDECAR_CONTAINER,
         "image": _image(inputs, image),
@@ -127,7 +121,7 @@ def _credential_sources(one: DistributedInput) -> list[dict[str, Any]]:
         token = {"key": files.TOKEN_KEY, "path": files.below_mounts(files.token_file(name))}
         return [{"secret": {"name": names.shared(name), "items": [token]}}]
     folder = files.below_mounts(files.tls_folder(name))
-    return certificate_sources(name, identity.SIDECAR, folder)
+    return children.certificate_sources(name, identity.SIDECAR, folder)
 
 
 def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
@@ -185,7 +179,7 @@ def _input_resources(one: DistributedInput, trainers: int) -> dict[str, dict[str
     """
     buffer, spec = _buffer_bytes(one), one.spec.sidecar.resources
     defaults = {"cpu": "250m", "memory": str(buffer + SIDECAR_BYTES)}
-    result = container_resources(spec, defaults)
+    result = children.container_resources(spec, defaults)
     limits = result.setdefault("limits", {})
     requested = int(quantity(result.get("requests", {}).get("memory", "0")))
     limits.setdefault("memory", str(max(buffer + _stream_bytes(one, trainers), requested)))

@@ -46,7 +46,6 @@ def manifest(
     kind: str,
     name: str,
     content: Mapping[str, Any],
-    *,
     component: str | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
@@ -95,7 +94,7 @@ def digest(value: Any) -> str:
 
 
 def pod_template(
-    name: str, component: str, spec: Mapping[str, Any], config: Mapping[str, Any]
+    meta: ObjectMeta, component: str, spec: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return a pod template that the Pod Security Standard "restricted" allows.
 
@@ -103,11 +102,12 @@ def pod_template(
     """
     return {
         "metadata": {
-            "labels": names.labels(name, component),
+            "labels": names.labels(meta.name, component) | queue_labels(meta, component),
             "annotations": {
                 names.CONFIG_HASH_ANNOTATION: digest(config),
                 # No pod is irreplaceable, so the cluster autoscaler may remove its node.
                 "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
+                **group_annotations(meta),
             },
         },
         "spec": {
@@ -308,11 +308,3 @@ def group_annotations(meta: ObjectMeta) -> dict[str, str]:
     """Return the annotations of an input that its pods get, if they are in a group."""
     kept = names.POD_GROUP_ANNOTATIONS if is_in_group(meta) else ()
     return {key: meta.annotations[key] for key in kept if key in meta.annotations}
-
-
-def queued(template: Mapping[str, Any], meta: ObjectMeta, component: str) -> dict[str, Any]:
-    """Return a pod template with what its pods get from the input."""
-    metadata = template["metadata"]
-    labels = metadata["labels"] | queue_labels(meta, component)
-    annotations = metadata["annotations"] | group_annotations(meta)
-    return {**template, "metadata": {**metadata, "labels": labels, "annotations": annotations}}

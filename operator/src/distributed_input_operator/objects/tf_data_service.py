@@ -13,12 +13,7 @@ from distributed_input.api import environment, files, flags, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity_bytes
 from distributed_input.api.resource.sections.processes import TfDataServiceSpec
-from distributed_input_operator.objects.children import (
-    CONTAINER_SECURITY,
-    POD_SECURITY,
-    SCRATCH_MOUNT,
-    container_resources,
-)
+from distributed_input_operator.objects import children
 from distributed_input_operator.objects.snapshot import Settings
 
 _DEFAULT_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
@@ -76,14 +71,15 @@ def add_tf_data_dispatcher(
     process = _container(
         names.TF_DATA_DISPATCHER_CONTAINER, image, service, ["dispatcher", *args], service.port
     )
-    process["volumeMounts"] = [SCRATCH_MOUNT, {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL_DIR}]
+    journal = {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL_DIR}
+    process["volumeMounts"] = [children.SCRATCH_MOUNT, journal]
     volume = {"name": _JOURNAL_VOLUME, **(service.journal or {"emptyDir": {}})}
     return {
         **pod,
         "containers": [*pod["containers"], process],
         "volumes": [*pod["volumes"], volume],
         # Without fsGroup, only root could write to a new claim.
-        "securityContext": {**POD_SECURITY, "fsGroup": names.USER_ID},
+        "securityContext": {**children.POD_SECURITY, "fsGroup": names.USER_ID},
     }
 
 
@@ -127,7 +123,7 @@ def _container(
         "args": args,
         "ports": [{"name": names.TF_DATA_PORT_NAME, "containerPort": port}],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - private to the container
-        "resources": container_resources(service.resources, _DEFAULT_REQUESTS),
-        "securityContext": CONTAINER_SECURITY,
+        "resources": children.container_resources(service.resources, _DEFAULT_REQUESTS),
+        "securityContext": children.CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

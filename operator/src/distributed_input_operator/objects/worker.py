@@ -8,25 +8,7 @@ from distributed_input.api import environment, files, flags, identity, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.merge import merge
 from distributed_input.api.resource.scalars import quantity, quantity_bytes
-from distributed_input_operator.objects.children import (
-    NO_TLS_1_2,
-    SCRATCH_MOUNT,
-    SCRATCH_VOLUME,
-    container,
-    container_resources,
-    cpus,
-    credential_flags,
-    credentials_volume,
-    default_image_annotation,
-    image_pull_policy,
-    image_pull_secrets,
-    is_in_group,
-    manifest,
-    pod_template,
-    process_fields,
-    queued,
-    variables,
-)
+from distributed_input_operator.objects import children
 from distributed_input_operator.objects.dispatcher import service_ports
 from distributed_input_operator.objects.scheduling import accelerator_resources, scheduling_fields
 from distributed_input_operator.objects.snapshot import Settings
@@ -44,8 +26,8 @@ _SHUTDOWN_SECONDS = 3
 def parallelism(resource: DistributedInput) -> int:
     """Return the number of rows that one worker computes in parallel."""
     workers = resource.spec.workers
-    return workers.parallelism or cpus(
-        container_resources(workers.container.resources, _DEFAULT_REQUESTS)
+    return workers.parallelism or children.cpus(
+        children.container_resources(workers.container.resources, _DEFAULT_REQUESTS)
     )
 
 
@@ -71,7 +53,7 @@ def local_worker_container(
         share_bytes=quantity_bytes(local.memory) // 8,
         pod=pod,
     )
-    fields = process_fields([*arguments, flags.METRICS_LISTEN, f":{metrics_port}"])
+    fields = children.process_fields([*arguments, flags.METRICS_LISTEN, f":{metrics_port}"])
     own_env = (environment.CONFIG_ENV, environment.GRPC_CIPHERS_ENV)
     env = [one for one in base["env"] if one["name"] not in own_env]
     probe = {"httpGet": {"path": "/healthz", "port": metrics_port}, "timeoutSeconds": 5}
@@ -105,7 +87,7 @@ def worker_objects(
     # By default, new workers are ready before old ones drain. Accelerators are scarce, so a new
     # worker with accelerators waits for an old one to stop. Kueue deletes each pod above the number
     # of a group, so there an old one stops first, too.
-    in_place = resource.spec.workers.accelerator or is_in_group(resource.metadata)
+    in_place = resource.spec.workers.accelerator or children.is_in_group(resource.metadata)
     unavailable, surge = (1, 0) if in_place else (0, "25%")
     deployment = {
         "replicas": replicas,
@@ -123,51 +105,42 @@ def worker_objects(
         "maxUnavailable": "25%",
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
-    image = default_image_annotation(resource.spec.workers.container.image, settings.worker_image)
+    image = children.default_image_annotation(
+        resource.spec.workers.container.image, settings.worker_image
+    )
     return [
-        manifest(
-            resource,
-            api_version,
-            kind,
-            names.worker(name),
-            {"spec": spec},
-            component=names.WORKER,
-            annotations=annotations,
-        )
-        for api_version, kind, spec, annotations in (
-            ("apps/v1", "Deployment", deployment, image),
-            ("v1", "Service", service, {}),
-            ("policy/v1", "PodDisruptionBudget", budget, {}),
+        children.manifest(resource, version, kind, names.worker(name), {"spec": spec}, *more)
+        for version, kind, spec, *more in (
+            ("apps/v1", "Deployment", deployment, names.WORKER, image),
+            ("v1", "Service", service, names.WORKER),
+            ("policy/v1", "PodDisruptionBudget", budget, names.WORKER),
         )
     ]
 
 
 def _worker_template(resource: DistributedInput, settings: Settings, code: str) -> dict[str, Any]:
-    name = resource.metadata.name
     # Python imports a module only once, so other code or another dataset needs new processes.
     config = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
     pod = add_tf_data_worker(resource, settings, _pod(resource, settings))
-    template = queued(
-        pod_template(name, names.WORKER, pod, config), resource.metadata, names.WORKER
-    )
+    template = children.pod_template(resource.metadata, names.WORKER, pod, config)
     merged = merge(template, resource.spec.workers.template.further_fields)
     if resource.spec.is_encrypted:
         # The user's template does not weaken the encryption.
         for process in merged["spec"].get("containers") or ():
             if process.get("name") == names.WORKER:
-                process["env"] = variables(*process.get("env", ()), NO_TLS_1_2)
+                process["env"] = children.variables(*process.get("env", ()), children.NO_TLS_1_2)
     return dict(merged)
 
 
 def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     name, workers = resource.metadata.name, resource.spec.workers
     given, config_map = workers.container, resource.spec.dataset.config_map
-    volume, mount = credentials_volume(resource, identity.WORKER)
-    volumes, mounts = [volume, SCRATCH_VOLUME], [mount, SCRATCH_MOUNT]
+    volume, mount = children.credentials_volume(resource, identity.WORKER)
+    volumes, mounts = [volume, children.SCRATCH_VOLUME], [mount, children.SCRATCH_MOUNT]
     if config_map:
         volumes.append({"name": "code", "configMap": {"name": config_map}})
         mounts.append({"name": "code", "mountPath": files.CODE_DIR, "readOnly": True})
-    process = container(
+    process = children.container(
         names.WORKER,
         given.image or settings.worker_image,
         _arguments(
@@ -179,14 +152,14 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
             share_bytes=_share_bytes(resource),
         ),
         names.WORKER_PORT,
-        container_resources(
+        children.container_resources(
             given.resources, _DEFAULT_REQUESTS, accelerator_resources(workers.accelerator)
         ),
         encrypted=resource.spec.is_encrypted,
     )
-    process |= image_pull_policy(given.image, settings)
-    home = {"name": "HOME", "value": "/tmp"}  # noqa: S108 - private to the container
-    process["env"] = variables(home, *given.env, *process.get("env", ()))
+    process |= children.image_pull_policy(given.image, settings)
+    home = {"name": "HOME", "value": "/tmp"}  # noqa: S108 - private to the children.container
+    process["env"] = children.variables(home, *given.env, *process.get("env", ()))
     process["volumeMounts"] = merge(mounts, given.volume_mounts, "volumeMounts")
     return {
         "serviceAccountName": workers.pod.service_account_name or names.shared(name),
@@ -194,7 +167,7 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         "containers": [process],
         "volumes": merge(volumes, workers.pod.volumes, "volumes"),
         **scheduling_fields(name, workers),
-        **image_pull_secrets(settings),
+        **children.image_pull_secrets(settings),
     }
 
 
@@ -203,7 +176,9 @@ def _share_bytes(resource: DistributedInput) -> int:
 
     It is an eighth of the worker's memory request, or of its limit if it has no request.
     """
-    resources = container_resources(resource.spec.workers.container.resources, _DEFAULT_REQUESTS)
+    resources = children.container_resources(
+        resource.spec.workers.container.resources, _DEFAULT_REQUESTS
+    )
     found = {**resources.get("limits", {}), **resources.get("requests", {})}
     return int(quantity(found["memory"])) // 8  # Kubernetes accepts 500m and 1E here, too.
 
@@ -233,5 +208,5 @@ def _arguments(
         modules=",".join(settings.modules),
         pod=pod,
         plain_transfer=spec.encryption == "Control",
-        **credential_flags(resource),
+        **children.credential_flags(resource),
     )

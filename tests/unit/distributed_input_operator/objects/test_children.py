@@ -20,7 +20,7 @@ from distributed_input_operator.objects.children import (
     image_pull_policy,
     image_pull_secrets,
     manifest,
-    queued,
+    pod_template,
 )
 from distributed_input_operator.objects.snapshot import Settings
 from tests.unit.distributed_input.api.resource.json_values import json_objects
@@ -166,20 +166,23 @@ GROUP = {"kueue.x-k8s.io/pod-group-name": "run-1"}
 COUNT = {"kueue.x-k8s.io/pod-group-total-count": "5", "kueue.x-k8s.io/retriable-in-group": "false"}
 
 
-def meta_of(component: str, labels: dict[str, str]) -> Any:
-    """Return the metadata of a part's pods, if the input also has what they do not get."""
+def of_queue(component: str, labels: dict[str, str]) -> list[dict[str, str]]:
+    """Return what a part's pods have of Kueue or of the user, if the input has other keys too."""
     meta = ObjectMeta(name="digits", labels={**labels, "x": "y"}, annotations={**COUNT, "x": "y"})
-    template = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": {}}
-    return queued(template, meta, component)["metadata"]
+    metadata = pod_template(meta, component, {}, {})["metadata"]
+    return [
+        {key: one for key, one in metadata[kind].items() if "kueue" in key or key == "x"}
+        for kind in ("labels", "annotations")
+    ]
 
 
 @pytest.mark.parametrize("component", [names.DISPATCHER, names.WORKER])
 def test_all_pods_of_an_input_in_a_group_get_its_labels_and_annotations(component: str):
-    found = meta_of(component, {**QUEUE, **GROUP})
-    assert found == {"labels": {"a": "b", **QUEUE, **GROUP}, "annotations": {"c": "d", **COUNT}}
+    assert of_queue(component, {**QUEUE, **GROUP}) == [{**QUEUE, **GROUP}, COUNT]
 
 
 def test_only_workers_wait_in_a_queue_without_a_group():
-    worker, dispatcher = (meta_of(one, QUEUE) for one in (names.WORKER, names.DISPATCHER))
-    assert worker == {"labels": {"a": "b", **QUEUE}, "annotations": {"c": "d"}}
-    assert dispatcher == {"labels": {"a": "b"}, "annotations": {"c": "d"}}
+    assert [of_queue(one, QUEUE) for one in (names.WORKER, names.DISPATCHER)] == [
+        [QUEUE, {}],
+        [{}, {}],
+    ]
