@@ -37,8 +37,9 @@ from distributed_input_operator.autoscaling.decision import (
     AutoscalingState,
     Observation,
     decide,
+    needed_workers,
+    useful_workers,
 )
-from distributed_input_operator.autoscaling.demand import needed_workers, useful_workers
 from distributed_input_operator.autoscaling.rates import Measurement, RateWindow
 from distributed_input_operator.controller.status_answer import parse_answer
 from testing.bench.case import REPO

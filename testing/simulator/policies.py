@@ -12,8 +12,8 @@ from distributed_input_operator.autoscaling.decision import (
     Observation,
     ScalingDecision,
     decide,
+    needed_workers,
 )
-from distributed_input_operator.autoscaling.demand import needed_workers
 from distributed_input_operator.autoscaling.rates import (
     RateWindow,
     reconcile_interval,

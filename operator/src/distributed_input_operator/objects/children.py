@@ -11,7 +11,7 @@ from typing import Any
 from distributed_input.api import environment, files, flags, identity, names, process_config
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput, ObjectMeta
 from distributed_input.api.resource.scalars import quantity
-from distributed_input.api.resource.sections.pods import ResourceRequirements
+from distributed_input.api.resource.sections.template import ResourceRequirements
 from distributed_input_operator.objects.snapshot import Settings
 
 OS_LABEL = "kubernetes.io/os"

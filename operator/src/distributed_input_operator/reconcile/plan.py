@@ -9,19 +9,20 @@ The controller calls it in two steps, with the cluster's budgets in between:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_input.api import names, timestamps
-from distributed_input.api.resource.status import AutoscalingStatus
+from distributed_input.api.resource.status import AutoscalingStatus, Status
 from distributed_input_operator.autoscaling.decision import (
     AutoscalingState,
     Observation,
     ScalingDecision,
     decide,
+    needed_workers,
+    useful_workers,
 )
-from distributed_input_operator.autoscaling.demand import needed_workers, useful_workers
 from distributed_input_operator.autoscaling.rates import reconcile_interval
 from distributed_input_operator.budget.claim import Grant, WorkerRequest
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
@@ -44,7 +45,6 @@ from distributed_input_operator.objects.snapshot import (
 from distributed_input_operator.objects.worker import parallelism, worker_objects
 from distributed_input_operator.reconcile.claims import worker_request
 from distributed_input_operator.reconcile.conditions import ready_workers
-from distributed_input_operator.reconcile.live_status import lacks_rates
 from distributed_input_operator.reconcile.pace import RolloutState, Turn
 from distributed_input_operator.reconcile.template_changes import (
     PartChange,
@@ -259,6 +259,11 @@ def _latest_first(text: str) -> str:
     return "".join(chr(0x7F - ord(character)) for character in text)
 
 
+def lacks_rates(status: Status) -> bool:
+    """Return whether trainers read, but no rows were measured: one sample alone has no rates."""
+    return status.trainers is not None and not status.trainers.rows_per_second
+
+
 def _interval(snapshot: Snapshot, decision: ScalingDecision | None) -> float:
     code = snapshot.resource.spec.dataset.config_map
     if snapshot.measured and snapshot.measured.consumers:
@@ -278,38 +283,31 @@ def _interval(snapshot: Snapshot, decision: ScalingDecision | None) -> float:
 
 
 def with_running_defaults(snapshot: Snapshot) -> Settings:
-    """Return the operator's settings, with the defaults of the input's running pods."""
-    resource, name = snapshot.resource, snapshot.name
+    """Return the operator's settings, with the default images of the input's running pods.
 
-    def worker(settings: Settings) -> Manifest:
-        return worker_objects(resource, settings, 1, snapshot.code)[0]
+    An operator of another version has other default images. That alone does not restart pods: they
+    keep what they have until something else replaces them, such as a change of the spec.
+    """
+    resource, settings = snapshot.resource, snapshot.settings
 
-    def dispatcher(settings: Settings) -> Manifest:
-        return dispatcher_objects(resource, settings)[0]
+    def worker(used: Settings) -> Manifest:
+        return worker_objects(resource, used, 1, snapshot.code)[0]
+
+    def dispatcher(used: Settings) -> Manifest:
+        return dispatcher_objects(resource, used)[0]
 
     # The workers' image comes first: with the tf.data service, the dispatcher's pod uses it too.
-    live = snapshot.live("Deployment", names.worker(name))
-    settings = _running(live, snapshot.settings, "worker_image", worker)
-    live = snapshot.live("Deployment", names.dispatcher(name))
-    return _running(live, settings, "sidecar_image", dispatcher)
-
-
-def _running(
-    live: Manifest,
-    settings: Settings,
-    image: str,
-    desired: Callable[[Settings], Manifest],
-) -> Settings:
-    """Return the settings with the default image of a Deployment's pods, if they are to keep it.
-
-    They need not keep it if the Deployment has no replicas, or if another change replaces the pods
-    anyway. `image` names the setting with the default image. `desired` returns the Deployment for
-    settings.
-    """
-    spec: dict[str, Any] = live.get("spec") or {}
-    annotations = (live.get("metadata") or {}).get("annotations") or {}
-    found = annotations.get(names.DEFAULT_IMAGE_ANNOTATION)
-    if not spec.get("replicas") or found in (None, getattr(settings, image)):
-        return settings
-    kept = replace(settings, **{image: found})
-    return kept if contains(spec.get("template"), desired(kept)["spec"]["template"]) else settings
+    for name, image, desired in (
+        (names.worker(snapshot.name), "worker_image", worker),
+        (names.dispatcher(snapshot.name), "sidecar_image", dispatcher),
+    ):
+        live = snapshot.live("Deployment", name)
+        annotations = (live.get("metadata") or {}).get("annotations") or {}
+        found = annotations.get(names.DEFAULT_IMAGE_ANNOTATION)
+        if not found or not live["spec"].get("replicas"):
+            continue
+        kept = replace(settings, **{image: found})
+        # Another change replaces the pods anyway, if they do not have this template.
+        if contains(live["spec"].get("template"), desired(kept)["spec"]["template"]):
+            settings = kept
+    return settings

@@ -8,7 +8,7 @@ from typing import Any
 from distributed_input.api import timestamps
 from distributed_input.api.resource.policy import UNLIMITED
 from distributed_input.api.resource.status import PolicyStatus
-from distributed_input_operator.budget.usage import BudgetUsage
+from distributed_input_operator.budget.claim import BudgetUsage
 from distributed_input_operator.reconcile.conditions import (
     INVALID_SPEC,
     READY,

@@ -10,7 +10,7 @@ from hypothesis import given
 from distributed_input.api import names
 from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
 from distributed_input.api.resource.input import ObjectMeta
-from distributed_input.api.resource.sections.pods import ResourceRequirements
+from distributed_input.api.resource.sections.template import ResourceRequirements
 from distributed_input_operator.objects.children import (
     APPLIED_ANNOTATION,
     container_resources,

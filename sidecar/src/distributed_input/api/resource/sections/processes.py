@@ -20,7 +20,7 @@ from distributed_input.api.resource.scalars import (
     quantity,
     quantity_bytes,
 )
-from distributed_input.api.resource.sections.pods import Objects, ResourceRequirements
+from distributed_input.api.resource.sections.template import Objects, ResourceRequirements
 from distributed_input.api.sidecar_memory import PROCESS_BYTES
 
 SIDECAR_BYTES = PROCESS_BYTES
