@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from distributed_input.api.errors import DatasetFnError
-from distributed_input.api.resource.parse import load
+from distributed_input.api.resource.load import load
 from testing.integration import readers
 from testing.integration.cluster import spec
 from testing.integration.readers import epoch, rows_of

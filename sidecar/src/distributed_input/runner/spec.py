@@ -83,7 +83,7 @@ def load_resources(
     """
     check_encoding(file.absolute())  # a relative `source.path` starts at its folder
     try:
-        from distributed_input.api.resource.parse import load_all
+        from distributed_input.api.resource.load import load_all
     except ImportError as error:
         raise ConfigError(
             f"{file}: cannot import the resource's models ({error}). "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from distributed_input.api.flags import arguments
@@ -54,14 +56,14 @@ PARSERS = {
         ),
     ],
 )
-def test_a_process_reads_its_arguments(part: str, settings: dict[str, object]) -> None:
+def test_a_process_reads_its_arguments(part: str, settings: dict[str, Any]) -> None:
     read = vars(PARSERS[part].parse_args(arguments(**settings)))
     assert {name: read[name] for name in settings} == settings
 
 
 def test_the_tf_data_service_reads_its_arguments() -> None:
     parse = PARSERS["tf.data"].parse_args
-    settings = {"port": 7080, "work_dir": "/journal", "static_workers": "dns:a:1:2"}
+    settings: dict[str, Any] = {"port": 7080, "work_dir": "/journal", "static_workers": "dns:a:1:2"}
     read = parse(["dispatcher", *arguments(**settings, ready_file="/ready")])
     assert (read.part, read.port, read.work_dir) == ("dispatcher", 7080, "/journal")
     assert (read.static_workers, read.ready_file) == ("dns:a:1:2", "/ready")
