@@ -21,8 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.api.resource.data_plane import input_config
-from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput, input_config
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.serving import open_channel
 from distributed_input.link.stubs import Stub

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kubernetes import client as kubernetes
 
-from distributed_input_operator.injection.owners.job import COMPLETION_INDEX
+from distributed_input_operator.injection.owners import COMPLETION_INDEX
 from testing.cluster.control_plane import ControlPlane
 from testing.operator.cluster import Cluster
 from testing.operator.processes import manifest

@@ -12,9 +12,12 @@ from distributed_input_operator.autoscaling.decision import (
     Observation,
     ScalingDecision,
     decide,
+    needed_workers,
 )
-from distributed_input_operator.autoscaling.demand import needed_workers
-from distributed_input_operator.autoscaling.rates import RateWindow, reconcile_interval
+from distributed_input_operator.autoscaling.rates import (
+    RateWindow,
+    reconcile_interval,
+)
 from distributed_input_operator.budget.allocation import allocate
 from distributed_input_operator.budget.claim import Claim
 from testing.simulator.traces import Trace

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.injection.yaml_text import dump_yaml
+from distributed_input_operator.injection.offline import dump_yaml
 from testing.cluster.binaries import binary
 from testing.operator.cluster import Cluster
 from testing.operator.processes import eventually, manifest
 from testing.operator.webhooks import consumer_identity, find_sidecar, job
-from tests.unit.distributed_input_operator.injection.test_yaml_text import WORDS
+from tests.unit.distributed_input_operator.injection.test_offline import WORDS
 
 INPUT = manifest("train", workers={"replicas": 0})
 

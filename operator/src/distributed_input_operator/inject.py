@@ -10,8 +10,7 @@ from pathlib import Path
 
 from distributed_input.api.environment import SIDECAR_IMAGE_ENV, WORKER_IMAGE_ENV
 from distributed_input.api.errors import ConfigError
-from distributed_input_operator.injection.offline import InjectedManifests, inject_files
-from distributed_input_operator.injection.yaml_text import dump_yaml
+from distributed_input_operator.injection.offline import InjectedManifests, dump_yaml, inject_files
 from distributed_input_operator.objects.snapshot import Settings
 
 EXIT_CONFIG = 2

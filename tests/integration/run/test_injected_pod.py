@@ -12,7 +12,7 @@ import pytest
 
 from distributed_input.api import files, flags, names
 from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
-from distributed_input_operator.injection.owners.job import COMPLETION_INDEX
+from distributed_input_operator.injection.owners import COMPLETION_INDEX
 from distributed_input_operator.injection.pod import inject
 from distributed_input_operator.objects.shared import shared_objects
 from distributed_input_operator.objects.snapshot import Settings

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kubernetes import config
 
-from distributed_input_operator.injection.owners.job import JOB
+from distributed_input_operator.injection.owners import JOB
 from testing.charts.rendering import CHART, NAME, RELEASE, helm
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.dispatcher import run_dispatcher, token_of

@@ -11,7 +11,7 @@ import yaml
 
 from distributed_input.api import names
 from distributed_input_operator.inject import EXIT_CONFIG, main
-from distributed_input_operator.injection.yaml_text import dump_yaml
+from distributed_input_operator.injection.offline import dump_yaml
 from tests.unit.distributed_input.api.resource.manifests import manifest
 from tests.unit.distributed_input_operator.injection.trainer_pods import pod
 

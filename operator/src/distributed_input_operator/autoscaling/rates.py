@@ -196,11 +196,8 @@ def _consumers_changed(before: DispatcherSample, after: DispatcherSample) -> boo
 def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measurement:
     """Measure what happened between two samples.
 
-    Sidecars and workers that started in between are not part of the rates.
-
-    Args:
-        before: the earlier sample. None: only the counts of `after` are known.
-        after: the later sample.
+    Sidecars and workers that started in between are not part of the rates. Without an earlier
+    sample, only the counts of `after` are known.
     """
     reading = {key: one for key, one in after.consumers.items() if not one.finished}
     known = before.consumers if before else {}

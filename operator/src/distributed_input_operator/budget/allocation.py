@@ -13,6 +13,10 @@ that are nearly equal would swap all workers at each small change.
 Dispatchers come first: without its dispatcher, an input gets no workers. Workers are granted in
 three rounds, as far as every budget of the input has room: minimums, then what budgets guarantee,
 then the rest. Each round goes by priority, then by value.
+
+Users see the messages of grants in the condition ScalingLimited, in Events and in a metric. The
+text before the first semicolon changes only with the numbers. The rest names the competing input,
+which changes often. An input of another namespace is not named.
 """
 
 from __future__ import annotations
@@ -23,13 +27,77 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from distributed_input.api.resource.policy import UNLIMITED, Amount, Budget
-from distributed_input_operator.budget.claim import Claim, Grant, InputKey
-from distributed_input_operator.budget.explanation import cause, explained_grant
-from distributed_input_operator.budget.usage import (
+from distributed_input_operator.budget.claim import (
+    Claim,
+    Grant,
+    InputKey,
     dispatcher_amounts,
     present_amounts,
     total_amounts,
 )
+
+_MAX_PERCENT = 1e6
+"""A larger difference is reported without its number."""
+
+
+def explained_grant(
+    claim: Claim,
+    target: int,
+    now: int,
+    budget: str,
+    cause: str,
+    *,
+    started: bool = True,
+    starts: bool = True,
+) -> Grant:
+    """Return the grant with its message.
+
+    Without a `cause`, the target is all that was requested. `started` and `starts`: whether the
+    input may have its dispatcher for now, and in the end.
+    """
+    if cause:
+        least = "" if starts else "no dispatcher and "
+        message = f"{least}{target} of {claim.requested} requested workers: budget {budget} {cause}"
+        return Grant(now, target, budget, message, started)
+    if now < target or started < starts:
+        least = "" if started else "no dispatcher and "
+        waiting = f"{least}{now} of {target} workers until other inputs' pods have terminated"
+        return Grant(now, target, "", waiting, started)
+    return Grant(now, target, dispatcher=started)
+
+
+def cause(
+    claim: Claim,
+    budget: Budget,
+    alone: bool,
+    last: Claim | None = None,
+    before: Claim | None = None,
+) -> str:
+    """Return what limits a claim: a clause that follows the budget's name.
+
+    `alone`: no other claim has workers of this budget. `last` and `before`: the claim that got its
+    last worker, and the last other one.
+    """
+    for size, what in ((claim.dispatcher, "the dispatcher"), (claim.worker_size, "one worker")):
+        if any(part > limit for part, limit in zip(size, budget.limits, strict=False)):
+            return f"is smaller than {what}"
+    rival = before if last is claim else last
+    if alone:
+        return "is used up; no other input uses it"
+    if rival is None:
+        return "is used up; minimums and guarantees take the rest"
+    # Namespaces are tenants: one does not learn the names of the inputs of another.
+    same = rival.key[0] == claim.key[0]
+    name = "/".join(rival.key) if same else "an input of another namespace"
+    if rival.priority > claim.priority:
+        return f"is used up; {name} has priority {rival.priority}"
+    more = 100 * (rival.bid / claim.bid - 1) if claim.bid else math.inf
+    if rival.bid and more > _MAX_PERCENT:
+        return f"is used up; {name} loses more per worker"
+    if rival.bid and round(more) > 0:
+        return f"is used up; {name} loses {round(more)} % more per worker"
+    return f"is used up; it is shared with {name}, which loses no more per worker"
+
 
 SHARING = 0.25
 """Exponent: the closer to 0, the more the highest bid gets. At 1/4, a bid twice as high stalls a

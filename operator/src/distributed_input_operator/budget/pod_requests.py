@@ -15,12 +15,7 @@ from distributed_input.api.resource.scalars import quantity
 
 
 def requested_amount(spec: Mapping[str, Any], others: Sequence[str] = ()) -> Amount:
-    """Return what one pod of a spec requests: itself, thousandths of CPUs, bytes, and others.
-
-    Args:
-        spec: of the pod.
-        others: names of the other resources that budgets limit.
-    """
+    """Return what a pod of a spec requests: itself, thousandths of CPUs, bytes, and others."""
     more = (_requested(spec, name, 1) for name in others)
     return (1, _requested(spec, "cpu", 1000), _requested(spec, "memory", 1), *more)
 

@@ -22,8 +22,7 @@ from distributed_input_operator.kube.apply import write_status
 from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import REPLICA_SET
 from distributed_input_operator.kube.store import POLICY_KEY
-from distributed_input_operator.objects.pod_state import parse_pod
-from distributed_input_operator.objects.snapshot import Key, Pod
+from distributed_input_operator.objects.snapshot import Key, Pod, parse_pod
 from distributed_input_operator.reconcile import claims
 from distributed_input_operator.reconcile.policy_status import policy_status
 

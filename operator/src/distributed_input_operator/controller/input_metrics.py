@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from distributed_input.api.resource.policy import UNLIMITED
 from distributed_input_operator import metrics
-from distributed_input_operator.autoscaling.demand import recommended_workers
+from distributed_input_operator.autoscaling.decision import recommended_workers
 from distributed_input_operator.autoscaling.rates import Measurement
-from distributed_input_operator.budget.claim import InputKey
-from distributed_input_operator.budget.usage import BudgetUsage
+from distributed_input_operator.budget.claim import BudgetUsage, InputKey
 from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.objects.worker import parallelism
 from distributed_input_operator.reconcile.conditions import ready_workers

@@ -14,15 +14,17 @@ from distributed_input.api.resource.policy import Amount, Budget, PolicySpec
 from distributed_input.api.resource.scalars import quantity
 from distributed_input_operator.budget.allocation import allocate
 from distributed_input_operator.budget.claim import (
+    BudgetUsage,
     Claim,
     Grant,
     InputKey,
     WorkerRequest,
+    add,
     by_name,
     completed,
     full_grant,
+    present_amounts,
 )
-from distributed_input_operator.budget.usage import BudgetUsage, add, present_amounts
 
 _HELD = "no more workers: the InputPolicy cannot be used, see its condition Ready"
 

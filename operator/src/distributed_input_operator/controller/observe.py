@@ -31,7 +31,6 @@ from distributed_input_operator.kube.kinds import CONFIG_MAP
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.children import digest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
-from distributed_input_operator.objects.pod_state import parse_pod
 from distributed_input_operator.objects.snapshot import (
     AUTHORITY_UNUSABLE,
     CLASS_REFUSED,
@@ -40,6 +39,7 @@ from distributed_input_operator.objects.snapshot import (
     Failure,
     Settings,
     Snapshot,
+    parse_pod,
 )
 from distributed_input_operator.reconcile.conditions import APPLIED, QUOTA_EXCEEDED
 

@@ -36,12 +36,7 @@ def local_worker(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the container of the worker, as a native sidecar, and its volumes.
 
-    Args:
-        pod: the trainer's pod.
-        one: the input, with `spec.workers.local`.
-        settings: the operator's settings.
-        user: ID of the user to run as. None: the user of the pod or the image.
-        port: of metrics and health checks.
+    Without a `user`, it runs as the user of the pod or the image.
 
     Raises:
         RefusedError: the pod has another ServiceAccount than the workers.

@@ -6,9 +6,12 @@ The webhook reads inputs and owners from the API server. Here, both must be in t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import yaml
 
 from distributed_input.api import names
 from distributed_input.api.resource.input import KIND, DistributedInput
@@ -37,9 +40,7 @@ class InjectedManifests:
 def inject_files(files: Mapping[str, str], settings: Settings) -> InjectedManifests:
     """Inject the sidecar into all pods and pod templates that request it.
 
-    Args:
-        files: texts of the YAML files by name. They have the requested inputs too.
-        settings: the default images. An empty one is an error if it is needed.
+    An empty default image in the settings is an error if it is needed.
 
     Raises:
         ResourceError: a file is not YAML, or has an invalid input.
@@ -53,56 +54,46 @@ def inject_files(files: Mapping[str, str], settings: Settings) -> InjectedManife
         found += [(file, value) for value in values]
         if any(isinstance(value, dict) and value.get("kind") == KIND for value in values):
             inputs += parse_all(text, file)
-    injected = [_inject_document(value, file, inputs, settings) for file, value in found]
-    if not any(one.count for one in injected):
+    warnings: list[list[str]] = []
+    manifests = [_inject(value, file, inputs, settings, warnings) for file, value in found]
+    if not warnings:
         raise RefusedError(
             f"{', '.join(files)}: no pod requests the sidecar: add label "
             f'{names.INJECT_LABEL}: "true" and annotation {names.INPUTS_ANNOTATION}: NAME[,NAME…] '
             "to the pod or pod template"
         )
-    return InjectedManifests(
-        tuple(one.manifest for one in injected),
-        tuple(text for one in injected for text in one.warnings),
-    )
+    return InjectedManifests(tuple(manifests), tuple(itertools.chain.from_iterable(warnings)))
 
 
-@dataclass(frozen=True)
-class _Injected:
-    manifest: Any
-    warnings: tuple[str, ...] = ()
-    count: int = 0
-    """Number of pods and pod templates that got the sidecar."""
-
-
-def _inject_document(
-    value: Any, file: str, inputs: Sequence[DistributedInput], settings: Settings
-) -> _Injected:
+def _inject(
+    value: Any,
+    file: str,
+    inputs: Sequence[DistributedInput],
+    settings: Settings,
+    warnings: list[list[str]],
+) -> Any:
     """Inject the sidecar into the pods of an object, or of all objects of a List.
+
+    Add to `warnings` those of each pod and pod template that gets the sidecar.
 
     Raises:
         RefusedError: injection is not possible. The message has file and object.
     """
     if not isinstance(value, dict):
-        return _Injected(value)
+        return value
     if value.get("kind") == "List" and value.get("items"):
-        items = [_inject_document(one, file, inputs, settings) for one in value["items"]]
-        return _Injected(
-            {**value, "items": [one.manifest for one in items]},
-            tuple(text for one in items for text in one.warnings),
-            sum(one.count for one in items),
-        )
+        items = [_inject(one, file, inputs, settings, warnings) for one in value["items"]]
+        return {**value, "items": items}
     meta = value.get("metadata") or {}
     title = f"{file}: {value.get('kind')} {meta.get('name') or meta.get('generateName', '')}"
 
     def find(name: str) -> DistributedInput:
         return _find(name, meta.get("namespace"), inputs, settings)
 
-    warnings: list[list[str]] = []
-
     def injected(one: Any) -> Any:
         """Return a value with the sidecar in all pods and pod templates that request it."""
         if _is_template(one):
-            warnings.append(host_network_warnings(one, find))
+            warnings.append([f"{title}: {text}" for text in host_network_warnings(one, find)])
             return inject(one, _owners(value), find, settings)
         if isinstance(one, list):
             return [injected(each) for each in one]
@@ -111,11 +102,9 @@ def _inject_document(
         return one
 
     try:
-        manifest = injected(value)
+        return injected(value)
     except RefusedError as error:
         raise RefusedError(f"{title}: {error}") from None
-    texts = tuple(f"{title}: {one}" for one in itertools.chain.from_iterable(warnings))
-    return _Injected(manifest, texts, len(warnings))
 
 
 def _is_template(value: Any) -> bool:
@@ -170,3 +159,42 @@ def _owners(manifest: Manifest) -> list[Manifest]:
         job = {"apiVersion": "batch/v1", "kind": "Job"}
         return [{**job, **of, "metadata": {**(of.get("metadata") or {}), **named}}]
     return [] if manifest.get("kind") == "Pod" else [manifest]
+
+
+# Text that is a string in every version of YAML. All other text is quoted.
+_PLAIN = re.compile(r"[A-Za-z_/$][A-Za-z0-9_./$()=-]*([:,@][A-Za-z0-9_./$()=-]+)*")
+_RESERVED = frozenset("y n yes no on off true false null".split())
+_OTHER_BREAKS = re.compile("[\r\x85\u2028\u2029]")  # a block would not keep them
+_NO_WRAP = 1 << 20
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's safe dumper with other rules for quotes, and without anchors."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
+    style: str | None = "'" if '"' in data and data.isprintable() else '"'
+    if "\n" in data and not _OTHER_BREAKS.search(data):
+        style = "|"
+    if _PLAIN.fullmatch(data) and data.lower() not in _RESERVED:
+        style = None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump_yaml(values: Iterable[Any]) -> str:
+    """Return JSON values as YAML documents. Keys keep their order."""
+    text: str = yaml.dump_all(
+        values,
+        Dumper=_Dumper,
+        sort_keys=False,
+        explicit_start=True,
+        allow_unicode=True,
+        width=_NO_WRAP,
+    )
+    return text

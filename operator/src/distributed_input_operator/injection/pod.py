@@ -16,7 +16,7 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.merge import by_key
 from distributed_input.api.resource.topology import trainers_problem
 from distributed_input_operator.injection.local_worker import local_worker
-from distributed_input_operator.injection.owners.owner import Owners
+from distributed_input_operator.injection.owners import Owners
 from distributed_input_operator.injection.ports import free_ports
 from distributed_input_operator.injection.rank import trainer_rank
 from distributed_input_operator.injection.sidecar import (
@@ -48,13 +48,8 @@ def requests_sidecar(pod: Manifest) -> bool:
 def inject(pod: Manifest, owners: Owners, find: FindInput, settings: Settings) -> dict[str, Any]:
     """Return a copy of a pod with the sidecar.
 
-    A pod that reads no input, such as TF_CONFIG's ps, gets only an annotation.
-
-    Args:
-        pod: a pod that is being created, or a pod template: `metadata` and `spec`.
-        owners: what controls the pod; see `rank.trainer_rank`.
-        find: returns the input with a name.
-        settings: the operator's settings, with the default images.
+    A pod that reads no input, such as TF_CONFIG's ps, gets only an annotation. `pod` may be a pod
+    template.
 
     Raises:
         RefusedError: injection is not possible. The message says what to change.

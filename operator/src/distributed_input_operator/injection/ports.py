@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from distributed_input.api import names
-from distributed_input_operator.injection.owners.owner import Owners
+from distributed_input_operator.injection.owners import Owners
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     TrainerRank,
@@ -34,12 +34,6 @@ def free_ports(
     """Return a port for each added container that no other container of the pod declares.
 
     The result is the same if the pod has the added containers already.
-
-    Args:
-        pod: the pod, or its template.
-        added: names of the added containers.
-        rank: index of the trainer.
-        owners: what controls the pod, as far as known.
     """
     used = {
         port.get("containerPort")

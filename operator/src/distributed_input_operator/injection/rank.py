@@ -4,7 +4,7 @@
 
 1. the pod's annotations,
 2. TF_CONFIG,
-3. the pod's owners, see `RANKS`,
+3. the pod's owners, see `owners.RANKS`,
 4. the TPU slice,
 5. a pod without an owner: it is the only trainer.
 
@@ -13,17 +13,12 @@ If no source applies, the pod is refused. A guess could give the rows of one tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
+from typing import Any
 
 from distributed_input.api import names
-from distributed_input_operator.injection.environment import (
-    rank_from_tf_config,
-    rank_from_tpu,
-    reads_no_input,
-)
-from distributed_input_operator.injection.owners import job, job_set, stateful_set
-from distributed_input_operator.injection.owners.owner import Owners, title
+from distributed_input_operator.injection.owners import RANKS, Owners, title
 from distributed_input_operator.injection.trainer_pod import (
     RANK_REMEDY,
     Manifest,
@@ -31,29 +26,109 @@ from distributed_input_operator.injection.trainer_pod import (
     TrainerRank,
     annotated_number,
     controller,
+    env,
+    env_text,
     literal,
+    parse_number,
 )
-from distributed_input_operator.objects.kind import Kind
 
-RANKS: Mapping[Kind, Callable[[Manifest, Owners, int | None], TrainerRank | None]] = {
-    job_set.JOB_SET: job_set.rank,
-    job.JOB: job.rank,
-    stateful_set.STATEFUL_SET: stateful_set.rank,
-}
-"""The kinds of owners that give their pods a rank. The first one that applies is used.
+_TRAINER_TASKS = ("chief", "master", "worker")
+"""TF_CONFIG's task types that read inputs, in the order of their indices."""
+_OTHER_TASKS = ("evaluator", "ps")
+"""TF_CONFIG's task types that read no input."""
 
-The arguments are the pod or its template, the owners, and the number of trainers in the pod's
-annotation, or None. The result is None if the owners are not of this kind. An owner of this kind
-that gives its pods no rank is a RefusedError.
-"""
+
+@dataclass(frozen=True)
+class TfTask:
+    """The cluster and the task of a TF_CONFIG, as far as they are given."""
+
+    cluster: dict[str, Any]
+    type: Any
+    index: Any
+
+
+def reads_no_input(pod: Manifest) -> bool:
+    """Whether TF_CONFIG's task of the pod reads no input. Raises RefusedError."""
+    task = _tf_task(pod)
+    return task is not None and task.type in _OTHER_TASKS
+
+
+def rank_from_tf_config(pod: Manifest) -> TrainerRank | None:
+    """Return the rank from TF_CONFIG, or None if the pod has none with a literal value.
+
+    The index counts through the tasks chief, master and worker, in this order.
+
+    Raises:
+        RefusedError: TF_CONFIG is invalid.
+    """
+    task = _tf_task(pod)
+    if task is None:
+        return None
+    lists = [task.cluster.get(kind, []) for kind in _TRAINER_TASKS]
+    if task.type not in _TRAINER_TASKS or type(task.index) is not int or task.index < 0:
+        raise RefusedError(
+            f"TF_CONFIG: task has type {json.dumps(task.type)} and index "
+            f"{json.dumps(task.index)}: use one of the types "
+            f"{', '.join((*_TRAINER_TASKS, *_OTHER_TASKS))} and an integer from 0"
+        )
+    if not all(isinstance(one, list) for one in lists):
+        return TrainerRank(literal(task.index), None, "a TF_CONFIG without a list of all workers")
+    place = _TRAINER_TASKS.index(task.type)
+    if task.index >= len(lists[place]):
+        raise RefusedError(
+            f"TF_CONFIG: task has index {task.index}, but cluster lists {len(lists[place])} of "
+            f"type {task.type}: correct one of them"
+        )
+    before = sum(map(len, lists[:place]))
+    return TrainerRank(literal(before + task.index), sum(map(len, lists)), "TF_CONFIG")
+
+
+def rank_from_tpu(pod: Manifest) -> TrainerRank | None:
+    """Return the rank from the pod's place in one or several TPU slices, or None without TPUs.
+
+    Raises:
+        RefusedError: a variable is invalid, or one is missing for several slices.
+    """
+    worker = env(pod, "TPU_WORKER_ID")
+    if worker is None:
+        return None
+    hosts = env_text(pod, "TPU_WORKER_HOSTNAMES")
+    count = len(hosts.split(",")) if hosts else None
+    slices = parse_number(env_text(pod, "MEGASCALE_NUM_SLICES") or "1", "MEGASCALE_NUM_SLICES")
+    if "value" in worker:
+        worker = literal(parse_number(worker["value"], "TPU_WORKER_ID"))
+    if slices == 1:
+        return TrainerRank(worker, count, "TPU_WORKER_ID")
+    slice_id = env_text(pod, "MEGASCALE_SLICE_ID")
+    if count is None or "value" not in worker or not slice_id:
+        raise RefusedError(
+            f"MEGASCALE_NUM_SLICES is {slices}, so TPU_WORKER_ID, TPU_WORKER_HOSTNAMES and "
+            f"MEGASCALE_SLICE_ID must have literal values: set them, or {RANK_REMEDY}"
+        )
+    index = parse_number(slice_id, "MEGASCALE_SLICE_ID") * count + int(worker["value"])
+    return TrainerRank(literal(index), slices * count, "TPU_WORKER_ID and MEGASCALE_SLICE_ID")
+
+
+def _tf_task(pod: Manifest) -> TfTask | None:
+    """Return TF_CONFIG's task, or None if TF_CONFIG is unset or expanded only in the pod."""
+    text = env_text(pod, "TF_CONFIG")
+    if not text.strip() or "$(" in text:
+        return None
+    try:
+        config = json.loads(text)
+        cluster, task = config.get("cluster") or {}, config.get("task") or {}
+        found = TfTask(dict(cluster), task.get("type"), task.get("index", 0))
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise RefusedError(
+            f"TF_CONFIG: not a valid TensorFlow configuration: {error}: correct its JSON"
+        ) from None
+    return found if cluster else None
 
 
 def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
     """Return the rank of a pod, or None if it reads no input: TF_CONFIG's evaluator and ps.
 
-    Args:
-        pod: a pod that is being created, or the pod template of the object in `owners`.
-        owners: what controls the pod, as far as `RANKS` has its kinds.
+    The owners are what controls the pod, as far as `owners.RANKS` has its kinds.
 
     Raises:
         RefusedError: no source has index and count, or a source is inconsistent.

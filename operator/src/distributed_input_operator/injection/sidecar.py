@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -11,13 +12,7 @@ from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import MIB, quantity, quantity_bytes
 from distributed_input.api.resource.sections.processes import SIDECAR_BYTES
 from distributed_input_operator.injection.trainer_pod import RefusedError, TrainerRank
-from distributed_input_operator.objects.children import (
-    CONTAINER_SECURITY,
-    POD_SECURITY,
-    certificate_sources,
-    process_fields,
-)
-from distributed_input_operator.objects.resources import container_resources
+from distributed_input_operator.objects import children
 from distributed_input_operator.objects.worker import parallelism
 
 RUN_VOLUME = "distributed-input"
@@ -48,19 +43,15 @@ def sidecar_container(
 ) -> dict[str, Any]:
     """Return a native sidecar: an init container that runs until the other containers end.
 
-    Args:
-        inputs: the inputs that it serves, all of one namespace.
-        image: default image.
-        user: ID of the user to run as. None: the user of the pod or the image.
-        port: of metrics and health checks.
-        rank: index of the trainer, and number of trainers.
+    Without a `user`, it runs as the user of the pod or the image. `port` is for metrics and health
+    checks.
 
     Raises:
         RefusedError: the inputs set different images.
     """
-    security = {**CONTAINER_SECURITY, **POD_SECURITY}
+    security = {**children.CONTAINER_SECURITY, **children.POD_SECURITY}
     probe = {"httpGet": {"path": "/healthz", "port": port}}
-    fields = process_fields(_arguments(inputs, port))
+    fields = children.process_fields(_arguments(inputs, port))
     return {
         "name": names.SIDECAR_CONTAINER,
         "image": _image(inputs, image),
@@ -130,28 +121,28 @@ def _credential_sources(one: DistributedInput) -> list[dict[str, Any]]:
         token = {"key": files.TOKEN_KEY, "path": files.below_mounts(files.token_file(name))}
         return [{"secret": {"name": names.shared(name), "items": [token]}}]
     folder = files.below_mounts(files.tls_folder(name))
-    return certificate_sources(name, identity.SIDECAR, folder)
+    return children.certificate_sources(name, identity.SIDECAR, folder)
 
 
 def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
-    input_names = [one.metadata.name for one in inputs]
-    return flags.sidecar_arguments(
-        flags.SidecarFlags(
-            configs=[files.config_file(name) for name in input_names],
-            dispatchers=[f"{name}={names.address(name)}" for name in input_names],
-            folder=files.RUN_DIR,
+    pairs = [
+        flags.arguments(config=files.config_file(name), dispatcher=f"{name}={names.address(name)}")
+        for name in (one.metadata.name for one in inputs)
+    ]
+    return [
+        *itertools.chain.from_iterable(pairs),
+        *flags.arguments(
+            dir=files.RUN_DIR,
+            token_file=files.TOKENS_DIR,
+            tls_dir=files.TLS_DIR if any(one.spec.is_encrypted for one in inputs) else None,
             # Kubernetes expands these references to environment variables.
             consumer_index=f"$({environment.CONSUMER_INDEX_ENV})",
             consumer_count=f"$({environment.CONSUMER_COUNT_ENV})",
             pod=f"$({environment.POD_UID_ENV})" if has_local_worker(inputs) else None,
-            process=flags.ProcessFlags(
-                token_file=files.TOKENS_DIR,
-                tls_dir=files.TLS_DIR if any(one.spec.is_encrypted for one in inputs) else None,
-                metrics_listen=f":{port}",
-                grace_seconds=_GRACE_SECONDS,
-            ),
-        )
-    )
+            grace_seconds=_GRACE_SECONDS,
+            metrics_listen=f":{port}",
+        ),
+    ]
 
 
 def _image(inputs: Sequence[DistributedInput], default: str) -> str:
@@ -188,7 +179,7 @@ def _input_resources(one: DistributedInput, trainers: int) -> dict[str, dict[str
     """
     buffer, spec = _buffer_bytes(one), one.spec.sidecar.resources
     defaults = {"cpu": "250m", "memory": str(buffer + SIDECAR_BYTES)}
-    result = container_resources(spec, defaults)
+    result = children.container_resources(spec, defaults)
     limits = result.setdefault("limits", {})
     requested = int(quantity(result.get("requests", {}).get("memory", "0")))
     limits.setdefault("memory", str(max(buffer + _stream_bytes(one, trainers), requested)))

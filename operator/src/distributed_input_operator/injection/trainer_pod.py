@@ -126,9 +126,7 @@ def literal(value: int) -> EnvValue:
 def metadata_reference(part: str, key: str) -> EnvValue:
     """Return an environment variable that Kubernetes sets from the pod's metadata.
 
-    Args:
-        part: labels or annotations.
-        key: of the label or annotation.
+    `part` is labels or annotations.
     """
     field = {"apiVersion": "v1", "fieldPath": f"metadata.{part}['{key}']"}
     return {"valueFrom": {"fieldRef": field}}

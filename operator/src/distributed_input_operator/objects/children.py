@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from distributed_input.api import environment, files, flags, identity, names, process_config
-from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput, ObjectMeta
+from distributed_input.api.resource.scalars import quantity
+from distributed_input.api.resource.sections.template import ResourceRequirements
 from distributed_input_operator.objects.snapshot import Settings
 
 OS_LABEL = "kubernetes.io/os"
@@ -44,20 +46,12 @@ def manifest(
     kind: str,
     name: str,
     content: Mapping[str, Any],
-    *,
     component: str | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the manifest of a child object, with labels and an owner reference to the input.
 
-    Args:
-        resource: the input. Kubernetes deletes the child after its input.
-        api_version: of the child.
-        kind: of the child.
-        name: of the child.
-        content: top-level fields besides metadata, such as `spec`.
-        component: dispatcher or worker. None: the child is for both.
-        annotations: of the child.
+    `content` has the top-level fields besides metadata. Without a component, the child is for both.
     """
     meta = resource.metadata
     owner = {
@@ -100,23 +94,20 @@ def digest(value: Any) -> str:
 
 
 def pod_template(
-    name: str, component: str, spec: Mapping[str, Any], config: Mapping[str, Any]
+    meta: ObjectMeta, component: str, spec: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return a pod template that the Pod Security Standard "restricted" allows.
 
-    Args:
-        name: of the input.
-        component: dispatcher or worker.
-        spec: the pod's spec.
-        config: configuration that is not in `spec`. A change replaces the pods.
+    A change of `config`, which is not in the spec, replaces the pods.
     """
     return {
         "metadata": {
-            "labels": names.labels(name, component),
+            "labels": names.labels(meta.name, component) | queue_labels(meta, component),
             "annotations": {
                 names.CONFIG_HASH_ANNOTATION: digest(config),
                 # No pod is irreplaceable, so the cluster autoscaler may remove its node.
                 "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
+                **group_annotations(meta),
             },
         },
         "spec": {
@@ -138,12 +129,7 @@ def node_fields(
 
     Short tolerations of the taints of a lost node replace the pod early: the default of Kubernetes
     is 5 minutes. A given toleration for the same taint, or for all taints, takes precedence.
-
-    Args:
-        selector: of the input's spec. It may override the operating system.
-        given: tolerations of the input's spec.
-        priority_class: of the input's spec.
-        own: further tolerations.
+    `selector` may override the operating system. `own` are further tolerations.
     """
     keys = {one.get("key") for one in given}
     taints = [key for key in _LOST_NODE_TAINTS if key not in keys and None not in keys]
@@ -182,9 +168,6 @@ def process_fields(arguments: Sequence[str]) -> dict[str, Any]:
     """Return `args` of a container, and `env` if it needs a document or is encrypted.
 
     See `process_config`.
-
-    Args:
-        arguments: the flags of a process of this release.
     """
     args, document = process_config.split(arguments)
     env = [
@@ -251,13 +234,7 @@ def credentials_volume(resource: DistributedInput, role: str) -> tuple[dict[str,
 
 
 def certificate_sources(name: str, role: str, folder: str) -> list[dict[str, Any]]:
-    """Return the sources of a projected volume with the certificate of a role.
-
-    Args:
-        name: of the input.
-        role: role of the process.
-        folder: path in the volume.
-    """
+    """Return the sources of a projected volume with the certificate of a role."""
     source = names.certificates(name)
     secret = [{"key": files.private_key(role), "path": f"{folder}/{identity.KEY_FILE}"}]
     # From one object, so that a process sees an authority and its certificates together.
@@ -271,13 +248,63 @@ def certificate_sources(name: str, role: str, folder: str) -> list[dict[str, Any
     ]
 
 
-def credential_flags(resource: DistributedInput, process: flags.ProcessFlags) -> flags.ProcessFlags:
-    """Return the flags of a process with its token file or its certificate."""
+def credential_flags(resource: DistributedInput) -> dict[str, str]:
+    """Return the setting of a process with its token file or its certificate."""
     name = resource.metadata.name
     if not resource.spec.is_encrypted:
-        return replace(process, token_file=files.token_file(name))
-    return replace(process, tls_dir=files.tls_folder(name))
+        return {"token_file": files.token_file(name)}
+    return {"tls_dir": files.tls_folder(name)}
 
 
 SCRATCH_VOLUME: dict[str, Any] = {"name": "tmp", "emptyDir": {}}
 SCRATCH_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - private to the container
+
+
+def container_resources(
+    resources: ResourceRequirements,
+    default_requests: Mapping[str, str],
+    devices: Mapping[str, str] | None = None,
+) -> dict[str, dict[str, str]]:
+    """Return the field `resources` of a container, without empty parts.
+
+    The default requests are for resources without a request or limit in the spec. `devices`, which
+    are accelerators, need equal requests and limits.
+    """
+    limits = {**resources.limits, **(devices or {})}
+    # If only a limit is set, Kubernetes uses it as the request too.
+    defaults = {key: value for key, value in default_requests.items() if key not in limits}
+    requests = {**defaults, **resources.requests, **(devices or {})}
+    return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
+
+
+def cpus(resources: Mapping[str, Mapping[str, str]]) -> int:
+    """Return the CPUs of a container, rounded up, from its request or else its limit.
+
+    The result is 1 if it has neither.
+    """
+    for kind in ("requests", "limits"):
+        if "cpu" in resources.get(kind, {}):
+            return max(1, math.ceil(quantity(resources[kind]["cpu"])))
+    return 1
+
+
+def is_in_group(meta: ObjectMeta) -> bool:
+    """Return whether the pods of an input are admitted in a group."""
+    return names.POD_GROUP_LABEL in meta.labels
+
+
+def queue_labels(meta: ObjectMeta, component: str) -> dict[str, str]:
+    """Return the labels of an input that its pods get.
+
+    A dispatcher outside of a group starts without a queue: without it, workers and trainers wait.
+    """
+    if component == names.DISPATCHER and not is_in_group(meta):
+        return {}
+    kept = (*names.QUEUE_LABELS, names.POD_GROUP_LABEL)
+    return {key: meta.labels[key] for key in kept if key in meta.labels}
+
+
+def group_annotations(meta: ObjectMeta) -> dict[str, str]:
+    """Return the annotations of an input that its pods get, if they are in a group."""
+    kept = names.POD_GROUP_ANNOTATIONS if is_in_group(meta) else ()
+    return {key: meta.annotations[key] for key in kept if key in meta.annotations}

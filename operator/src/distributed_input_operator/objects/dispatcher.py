@@ -6,21 +6,7 @@ from typing import Any
 
 from distributed_input.api import flags, identity, names
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input_operator.objects.children import (
-    SCRATCH_MOUNT,
-    SCRATCH_VOLUME,
-    container,
-    credential_flags,
-    credentials_volume,
-    default_image_annotation,
-    image_pull_policy,
-    image_pull_secrets,
-    manifest,
-    node_fields,
-    pod_template,
-)
-from distributed_input_operator.objects.queue import queued
-from distributed_input_operator.objects.resources import container_resources
+from distributed_input_operator.objects import children
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.objects.tf_data_service import (
     add_tf_data_dispatcher,
@@ -44,68 +30,56 @@ def dispatcher_objects(resource: DistributedInput, settings: Settings) -> list[d
     name, spec = resource.metadata.name, resource.spec
     selector = names.selector(name, names.DISPATCHER)
     pod = add_tf_data_dispatcher(resource, settings, _pod(resource, settings))
-    template = pod_template(name, names.DISPATCHER, pod, {})
     deployment = {
         "replicas": 0 if spec.suspend else 1,
         "strategy": {"type": "Recreate"},
         "revisionHistoryLimit": 2,
         "selector": {"matchLabels": selector},
-        "template": queued(template, resource.metadata, names.DISPATCHER),
+        "template": children.pod_template(resource.metadata, names.DISPATCHER, pod, {}),
     }
     # The Service's port never changes: running trainers and workers keep using it.
     ports = [*service_ports(names.DISPATCHER_PORT), *tf_data_service_ports(resource)]
+    service = {"selector": selector, "ports": ports}
+    image = children.default_image_annotation(spec.dispatcher.image, settings.sidecar_image)
     return [
-        manifest(
-            resource,
-            "apps/v1",
-            "Deployment",
-            names.dispatcher(name),
-            {"spec": deployment},
-            component=names.DISPATCHER,
-            annotations=default_image_annotation(spec.dispatcher.image, settings.sidecar_image),
-        ),
-        manifest(
-            resource,
-            "v1",
-            "Service",
-            names.dispatcher(name),
-            {"spec": {"selector": selector, "ports": ports}},
-            component=names.DISPATCHER,
-        ),
+        children.manifest(resource, version, kind, names.dispatcher(name), {"spec": one}, *more)
+        for version, kind, one, *more in (
+            ("apps/v1", "Deployment", deployment, names.DISPATCHER, image),
+            ("v1", "Service", service, names.DISPATCHER),
+        )
     ]
 
 
 def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     name, spec = resource.metadata.name, resource.spec
     port = dispatcher_port(resource)
-    process = container(
+    process = children.container(
         names.DISPATCHER,
         spec.dispatcher.image or settings.sidecar_image,
-        _args(resource, port),
+        flags.arguments(
+            listen=f":{port}",
+            grace_seconds=_GRACE_SECONDS - 5,
+            **children.credential_flags(resource),
+        ),
         port,
-        container_resources(spec.dispatcher.resources, _DEFAULT_REQUESTS),
+        children.container_resources(spec.dispatcher.resources, _DEFAULT_REQUESTS),
         encrypted=spec.is_encrypted,
     )
-    volume, mount = credentials_volume(resource, identity.DISPATCHER)
-    process |= image_pull_policy(spec.dispatcher.image, settings)
-    process["volumeMounts"] = [mount, SCRATCH_MOUNT]
+    volume, mount = children.credentials_volume(resource, identity.DISPATCHER)
+    process |= children.image_pull_policy(spec.dispatcher.image, settings)
+    process["volumeMounts"] = [mount, children.SCRATCH_MOUNT]
     return {
         "serviceAccountName": names.shared(name),
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "containers": [process],
-        **node_fields(
+        **children.node_fields(
             spec.dispatcher.node_selector,
             spec.dispatcher.tolerations,
             spec.dispatcher.priority_class_name,
         ),
-        **image_pull_secrets(settings),
-        "volumes": [volume, SCRATCH_VOLUME],
+        **children.image_pull_secrets(settings),
+        "volumes": [volume, children.SCRATCH_VOLUME],
     }
-
-
-def _args(resource: DistributedInput, port: int) -> list[str]:
-    process = credential_flags(resource, flags.ProcessFlags(grace_seconds=_GRACE_SECONDS - 5))
-    return flags.dispatcher_arguments(flags.DispatcherFlags(f":{port}", process))
 
 
 def service_ports(port: int) -> list[dict[str, Any]]:

@@ -15,11 +15,7 @@ from distributed_input.api.resource.scalars import quantity
 def contains(live: Any, desired: Any, field: str = "", parent: str = "") -> bool:
     """Whether `live` has all fields of `desired`, with the same values. Both are JSON.
 
-    Args:
-        live: the value in the cluster.
-        desired: our value.
-        field: name of the field that has the value, or the list with the value.
-        parent: name of the field that has the object with `field`.
+    `field` has the value, or the list with the value. `parent` has the object with `field`.
     """
     # Most parts have no field of others, and this compares them at once.
     if live == desired or (_is_empty(desired) and _is_empty(live)):

@@ -9,8 +9,7 @@ from typing import Any
 
 from distributed_input.api import files, names
 from distributed_input.api.config import CodeSource
-from distributed_input.api.resource.data_plane import input_config
-from distributed_input.api.resource.input import DistributedInput
+from distributed_input.api.resource.input import DistributedInput, input_config
 from distributed_input_operator.objects.children import manifest
 from distributed_input_operator.objects.dispatcher import dispatcher_port
 from distributed_input_operator.objects.snapshot import Manifest, Settings
@@ -97,12 +96,7 @@ def _network_policy(resource: DistributedInput, settings: Settings) -> dict[str,
 
 
 def with_ports_of(policy: Manifest, live: Manifest) -> Manifest:
-    """Return the NetworkPolicy with the ports of a dispatcher that keeps its pod template for now.
-
-    Args:
-        policy: the input's NetworkPolicy.
-        live: the dispatcher's Deployment in the cluster.
-    """
+    """Return the NetworkPolicy with the ports of a dispatcher that keeps its pod for now."""
     pod = live["spec"]["template"]["spec"]
     ports = [one["containerPort"] for each in pod["containers"] for one in each.get("ports", ())]
     *rules, open_to_all = policy["spec"]["ingress"]

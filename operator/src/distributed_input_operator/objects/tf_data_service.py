@@ -13,12 +13,7 @@ from distributed_input.api import environment, files, flags, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.scalars import quantity_bytes
 from distributed_input.api.resource.sections.processes import TfDataServiceSpec
-from distributed_input_operator.objects.children import (
-    CONTAINER_SECURITY,
-    POD_SECURITY,
-    SCRATCH_MOUNT,
-)
-from distributed_input_operator.objects.resources import container_resources
+from distributed_input_operator.objects import children
 from distributed_input_operator.objects.snapshot import Settings
 
 _DEFAULT_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
@@ -67,23 +62,24 @@ def add_tf_data_dispatcher(
         return pod
     name, spec = resource.metadata.name, resource.spec
     workers = f"{names.worker(name)}:{names.TF_DATA_WORKER_PORT}:{spec.workers.replicas}"
-    args = flags.tf_data_dispatcher_arguments(
-        flags.TfDataDispatcherFlags(
-            port=service.port,
-            work_dir=f"{_JOURNAL_DIR}/journal",
-            static_workers=f"dns:{workers}" if service.static_sharding else "",
-        )
+    args = flags.arguments(
+        port=service.port,
+        work_dir=f"{_JOURNAL_DIR}/journal",
+        static_workers=f"dns:{workers}" if service.static_sharding else None,
     )
     image = spec.workers.container.image or settings.worker_image
-    process = _container(names.TF_DATA_DISPATCHER_CONTAINER, image, service, args, service.port)
-    process["volumeMounts"] = [SCRATCH_MOUNT, {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL_DIR}]
+    process = _container(
+        names.TF_DATA_DISPATCHER_CONTAINER, image, service, ["dispatcher", *args], service.port
+    )
+    journal = {"name": _JOURNAL_VOLUME, "mountPath": _JOURNAL_DIR}
+    process["volumeMounts"] = [children.SCRATCH_MOUNT, journal]
     volume = {"name": _JOURNAL_VOLUME, **(service.journal or {"emptyDir": {}})}
     return {
         **pod,
         "containers": [*pod["containers"], process],
         "volumes": [*pod["volumes"], volume],
         # Without fsGroup, only root could write to a new claim.
-        "securityContext": {**POD_SECURITY, "fsGroup": names.USER_ID},
+        "securityContext": {**children.POD_SECURITY, "fsGroup": names.USER_ID},
     }
 
 
@@ -98,17 +94,15 @@ def add_tf_data_worker(
     if service is None:
         return pod
     port = names.TF_DATA_WORKER_PORT
-    args = flags.tf_data_worker_arguments(
-        flags.TfDataWorkerFlags(
-            dispatcher=names.address(resource.metadata.name, service.port),
-            port=port,
-            advertise=f"$({_POD_IP_ENV}):{port}",
-            cache_bytes=quantity_bytes(service.cross_trainer_cache),
-            path=files.CODE_DIR if resource.spec.dataset.config_map else None,
-        )
+    args = flags.arguments(
+        dispatcher=names.address(resource.metadata.name, service.port),
+        port=port,
+        advertise=f"$({_POD_IP_ENV}):{port}",
+        cache_bytes=quantity_bytes(service.cross_trainer_cache),
+        path=files.CODE_DIR if resource.spec.dataset.config_map else None,
     )
     image = resource.spec.workers.container.image or settings.worker_image
-    process = _container(names.TF_DATA_WORKER_CONTAINER, image, service, args, port)
+    process = _container(names.TF_DATA_WORKER_CONTAINER, image, service, ["worker", *args], port)
     worker = pod["containers"][0]
     address = {"name": _POD_IP_ENV, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     env = [one for one in worker["env"] if one.get("name") != environment.CONFIG_ENV]
@@ -129,7 +123,7 @@ def _container(
         "args": args,
         "ports": [{"name": names.TF_DATA_PORT_NAME, "containerPort": port}],
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - private to the container
-        "resources": container_resources(service.resources, _DEFAULT_REQUESTS),
-        "securityContext": CONTAINER_SECURITY,
+        "resources": children.container_resources(service.resources, _DEFAULT_REQUESTS),
+        "securityContext": children.CONTAINER_SECURITY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from distributed_input.api import environment, files, flags, identity, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.merge import merge
 from distributed_input.api.resource.scalars import quantity, quantity_bytes
-from distributed_input_operator.objects.children import (
-    NO_TLS_1_2,
-    SCRATCH_MOUNT,
-    SCRATCH_VOLUME,
-    container,
-    credential_flags,
-    credentials_volume,
-    default_image_annotation,
-    image_pull_policy,
-    image_pull_secrets,
-    manifest,
-    pod_template,
-    process_fields,
-    variables,
-)
+from distributed_input.api.resource.sections.workers import AcceleratorSpec, WorkersSpec
+from distributed_input_operator.objects import children
+from distributed_input_operator.objects.children import node_fields
 from distributed_input_operator.objects.dispatcher import service_ports
-from distributed_input_operator.objects.queue import is_in_group, queued
-from distributed_input_operator.objects.resources import container_resources, cpus
-from distributed_input_operator.objects.scheduling import accelerator_resources, scheduling_fields
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.objects.tf_data_service import add_tf_data_worker
 
@@ -44,8 +27,8 @@ _SHUTDOWN_SECONDS = 3
 def parallelism(resource: DistributedInput) -> int:
     """Return the number of rows that one worker computes in parallel."""
     workers = resource.spec.workers
-    return workers.parallelism or cpus(
-        container_resources(workers.container.resources, _DEFAULT_REQUESTS)
+    return workers.parallelism or children.cpus(
+        children.container_resources(workers.container.resources, _DEFAULT_REQUESTS)
     )
 
 
@@ -56,30 +39,22 @@ def local_worker_container(
 
     The container is that of a worker pod, with its user, environment and volume mounts. It differs
     in its resources, its flags and its probes. The worker listens on the loopback interface, which
-    other pods cannot reach.
-
-    Args:
-        resource: the input, with `spec.workers.local`.
-        settings: the operator's settings.
-        pod: id of the pod, or a reference to an environment variable.
-        metrics_port: of metrics and health checks.
+    other pods cannot reach. `pod` is its id, or a reference to an environment variable.
     """
     local = resource.spec.workers.local
     assert local is not None
     spec = _worker_template(resource, settings, code="")["spec"]
     (base,) = (one for one in spec["containers"] if one["name"] == names.WORKER)
-    own = flags.WorkerFlags(
+    arguments = _arguments(
+        resource,
+        settings,
         listen="127.0.0.1:0",
-        dispatcher=names.address(resource.metadata.name),
         parallelism=local.cpus,
+        grace_seconds=_LOCAL_GRACE_SECONDS,
         share_bytes=quantity_bytes(local.memory) // 8,
-        idle_cpus=True,
         pod=pod,
     )
-    process = flags.ProcessFlags(
-        metrics_listen=f":{metrics_port}", grace_seconds=_LOCAL_GRACE_SECONDS
-    )
-    fields = process_fields(_arguments(resource, own, process, settings.modules))
+    fields = children.process_fields([*arguments, flags.METRICS_LISTEN, f":{metrics_port}"])
     own_env = (environment.CONFIG_ENV, environment.GRPC_CIPHERS_ENV)
     env = [one for one in base["env"] if one["name"] not in own_env]
     probe = {"httpGet": {"path": "/healthz", "port": metrics_port}, "timeoutSeconds": 5}
@@ -106,18 +81,14 @@ def worker_objects(
 ) -> list[dict[str, Any]]:
     """Return a Deployment, a headless Service for metrics, and a PodDisruptionBudget.
 
-    Args:
-        resource: the input.
-        settings: the operator's settings.
-        replicas: number of workers.
-        code: hash of the code that workers import from a ConfigMap. A change replaces the pods.
+    `code` is a hash of what workers import from a ConfigMap. A change replaces the pods.
     """
     name = resource.metadata.name
     selector = names.selector(name, names.WORKER)
     # By default, new workers are ready before old ones drain. Accelerators are scarce, so a new
     # worker with accelerators waits for an old one to stop. Kueue deletes each pod above the number
     # of a group, so there an old one stops first, too.
-    in_place = resource.spec.workers.accelerator or is_in_group(resource.metadata)
+    in_place = resource.spec.workers.accelerator or children.is_in_group(resource.metadata)
     unavailable, surge = (1, 0) if in_place else (0, "25%")
     deployment = {
         "replicas": replicas,
@@ -135,63 +106,61 @@ def worker_objects(
         "maxUnavailable": "25%",
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
-    image = default_image_annotation(resource.spec.workers.container.image, settings.worker_image)
+    image = children.default_image_annotation(
+        resource.spec.workers.container.image, settings.worker_image
+    )
     return [
-        manifest(
-            resource,
-            api_version,
-            kind,
-            names.worker(name),
-            {"spec": spec},
-            component=names.WORKER,
-            annotations=annotations,
-        )
-        for api_version, kind, spec, annotations in (
-            ("apps/v1", "Deployment", deployment, image),
-            ("v1", "Service", service, {}),
-            ("policy/v1", "PodDisruptionBudget", budget, {}),
+        children.manifest(resource, version, kind, names.worker(name), {"spec": spec}, *more)
+        for version, kind, spec, *more in (
+            ("apps/v1", "Deployment", deployment, names.WORKER, image),
+            ("v1", "Service", service, names.WORKER),
+            ("policy/v1", "PodDisruptionBudget", budget, names.WORKER),
         )
     ]
 
 
 def _worker_template(resource: DistributedInput, settings: Settings, code: str) -> dict[str, Any]:
-    name = resource.metadata.name
     # Python imports a module only once, so other code or another dataset needs new processes.
     config = {"dataset": resource.spec.dataset.model_dump(mode="json"), "code": code}
     pod = add_tf_data_worker(resource, settings, _pod(resource, settings))
-    template = queued(
-        pod_template(name, names.WORKER, pod, config), resource.metadata, names.WORKER
-    )
+    template = children.pod_template(resource.metadata, names.WORKER, pod, config)
     merged = merge(template, resource.spec.workers.template.further_fields)
     if resource.spec.is_encrypted:
         # The user's template does not weaken the encryption.
         for process in merged["spec"].get("containers") or ():
             if process.get("name") == names.WORKER:
-                process["env"] = variables(*process.get("env", ()), NO_TLS_1_2)
+                process["env"] = children.variables(*process.get("env", ()), children.NO_TLS_1_2)
     return dict(merged)
 
 
 def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     name, workers = resource.metadata.name, resource.spec.workers
     given, config_map = workers.container, resource.spec.dataset.config_map
-    volume, mount = credentials_volume(resource, identity.WORKER)
-    volumes, mounts = [volume, SCRATCH_VOLUME], [mount, SCRATCH_MOUNT]
+    volume, mount = children.credentials_volume(resource, identity.WORKER)
+    volumes, mounts = [volume, children.SCRATCH_VOLUME], [mount, children.SCRATCH_MOUNT]
     if config_map:
         volumes.append({"name": "code", "configMap": {"name": config_map}})
         mounts.append({"name": "code", "mountPath": files.CODE_DIR, "readOnly": True})
-    process = container(
+    process = children.container(
         names.WORKER,
         given.image or settings.worker_image,
-        _args(resource, settings),
+        _arguments(
+            resource,
+            settings,
+            listen=f":{names.WORKER_PORT}",
+            parallelism=parallelism(resource),
+            grace_seconds=workers.pod.termination_grace_period_seconds - _SHUTDOWN_SECONDS,
+            share_bytes=_share_bytes(resource),
+        ),
         names.WORKER_PORT,
-        container_resources(
+        children.container_resources(
             given.resources, _DEFAULT_REQUESTS, accelerator_resources(workers.accelerator)
         ),
         encrypted=resource.spec.is_encrypted,
     )
-    process |= image_pull_policy(given.image, settings)
-    home = {"name": "HOME", "value": "/tmp"}  # noqa: S108 - private to the container
-    process["env"] = variables(home, *given.env, *process.get("env", ()))
+    process |= children.image_pull_policy(given.image, settings)
+    home = {"name": "HOME", "value": "/tmp"}  # noqa: S108 - private to the children.container
+    process["env"] = children.variables(home, *given.env, *process.get("env", ()))
     process["volumeMounts"] = merge(mounts, given.volume_mounts, "volumeMounts")
     return {
         "serviceAccountName": workers.pod.service_account_name or names.shared(name),
@@ -199,7 +168,7 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         "containers": [process],
         "volumes": merge(volumes, workers.pod.volumes, "volumes"),
         **scheduling_fields(name, workers),
-        **image_pull_secrets(settings),
+        **children.image_pull_secrets(settings),
     }
 
 
@@ -208,37 +177,111 @@ def _share_bytes(resource: DistributedInput) -> int:
 
     It is an eighth of the worker's memory request, or of its limit if it has no request.
     """
-    resources = container_resources(resource.spec.workers.container.resources, _DEFAULT_REQUESTS)
+    resources = children.container_resources(
+        resource.spec.workers.container.resources, _DEFAULT_REQUESTS
+    )
     found = {**resources.get("limits", {}), **resources.get("requests", {})}
     return int(quantity(found["memory"])) // 8  # Kubernetes accepts 500m and 1E here, too.
 
 
-def _args(resource: DistributedInput, settings: Settings) -> list[str]:
-    own = flags.WorkerFlags(
-        listen=f":{names.WORKER_PORT}",
-        dispatcher=names.address(resource.metadata.name),
-        parallelism=parallelism(resource),
-        share_bytes=_share_bytes(resource),
-    )
-    grace = resource.spec.workers.pod.termination_grace_period_seconds - _SHUTDOWN_SECONDS
-    process = flags.ProcessFlags(grace_seconds=grace)
-    return _arguments(resource, own, process, settings.modules)
-
-
 def _arguments(
     resource: DistributedInput,
-    own: flags.WorkerFlags,
-    process: flags.ProcessFlags,
-    modules: Sequence[str],
+    settings: Settings,
+    *,
+    listen: str,
+    parallelism: int,
+    grace_seconds: int,
+    share_bytes: int,
+    pod: str | None = None,
 ) -> list[str]:
-    """Return the arguments of a worker, with those that all workers of an input have."""
-    common = replace(
-        own,
-        path=files.CODE_DIR if resource.spec.dataset.config_map else None,
-        relaxed=resource.spec.determinism == "Relaxed",
-        state_dir=resource.spec.workers.state_directory,
-        plain_transfer=resource.spec.encryption == "Control",
-        process=credential_flags(resource, process),
-        modules=modules,
+    """Return the arguments of a worker. `pod`: the trainer's pod that alone uses it."""
+    spec = resource.spec
+    return flags.arguments(
+        listen=listen,
+        dispatcher=names.address(resource.metadata.name),
+        parallelism=parallelism,
+        grace_seconds=grace_seconds,
+        share_bytes=share_bytes,
+        path=files.CODE_DIR if spec.dataset.config_map else None,
+        relaxed=spec.determinism == "Relaxed",
+        idle_cpus=pod is not None,
+        state_dir=spec.workers.state_directory,
+        modules=",".join(settings.modules),
+        pod=pod,
+        plain_transfer=spec.encryption == "Control",
+        **children.credential_flags(resource),
     )
-    return flags.worker_arguments(common)
+
+
+HOSTNAME = "kubernetes.io/hostname"
+GPU = "nvidia.com/gpu"
+TPU = "google.com/tpu"
+_SPOT_LABELS = (
+    ("cloud.google.com/gke-spot", "true"),
+    ("eks.amazonaws.com/capacityType", "SPOT"),
+    ("karpenter.sh/capacity-type", "spot"),
+    ("kubernetes.azure.com/scalesetpriority", "spot"),
+)
+
+
+def accelerator_resources(accelerator: AcceleratorSpec | None) -> dict[str, str]:
+    """Return the number of accelerators by resource name, for both requests and limits."""
+    if accelerator is None:
+        return {}
+    return {accelerator.resource_name: str(accelerator.count)}
+
+
+def scheduling_fields(name: str, workers: WorkersSpec) -> dict[str, Any]:
+    """Return the non-empty fields of a worker pod's spec that restrict its nodes."""
+    accelerator = workers.accelerator.node_selector if workers.accelerator else {}
+    selector = {**accelerator, **workers.pod.node_selector}
+    affinity = _affinity(name, workers)
+    return {
+        **node_fields(
+            selector,
+            workers.pod.tolerations,
+            workers.pod.priority_class_name,
+            _tolerations(workers),
+        ),
+        **({"affinity": affinity} if affinity else {}),
+    }
+
+
+def _tolerations(workers: WorkersSpec) -> list[dict[str, str]]:
+    taints = list(accelerator_resources(workers.accelerator))
+    if workers.placement == "NearTrainers":
+        taints = [GPU, TPU]  # the trainers' nodes may have either
+    result = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints]
+    if workers.spot:
+        result += [
+            {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+            for key, value in _SPOT_LABELS
+        ]
+    return result
+
+
+def _affinity(name: str, workers: WorkersSpec) -> dict[str, Any]:
+    affinity: dict[str, Any] = {}
+    if workers.placement == "NearTrainers":
+        # Not required: workers may start before trainers, or the trainers' nodes may be full.
+        term = {"weight": 100, "podAffinityTerm": _pods({names.reads_label(name): "true"})}
+        affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
+    if workers.placement == "Dedicated":
+        term = _pods({names.INJECT_LABEL: "true"})
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    if workers.spot:
+        terms = [
+            {
+                "weight": 50,
+                "preference": {
+                    "matchExpressions": [{"key": key, "operator": "In", "values": [value]}]
+                },
+            }
+            for key, value in _SPOT_LABELS
+        ]
+        affinity["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": terms}
+    return affinity
+
+
+def _pods(labels: dict[str, str]) -> dict[str, Any]:
+    return {"labelSelector": {"matchLabels": labels}, "topologyKey": HOSTNAME}

@@ -25,12 +25,8 @@ def worker_request(
 ) -> WorkerRequest:
     """Return what the input requests.
 
-    Args:
-        snapshot: the input as it is.
-        requested: workers that it should have if there is room.
-        decision: autoscaling's decision. None: a person or another autoscaler sets the number.
-        deployment: the desired Deployment of its workers, which gives the size of one.
-        dispatcher: the desired Deployment of its dispatcher.
+    Without a decision of autoscaling, a person or another autoscaler sets the number. The desired
+    Deployments give the sizes of pods.
     """
     resource = snapshot.resource
     trainers, scaling = resource.spec.trainers, resource.spec.workers.autoscaling
@@ -76,16 +72,8 @@ def existing_request(
 ) -> WorkerRequest | None:
     """Return a request for what an input has. None: it has nothing.
 
-    It counts inputs that were not reconciled yet, and deleted inputs whose pods remain.
-
-    Args:
-        live: the Deployment of its workers. Empty if there is none.
-        pods: its pods.
-        key: the input.
-        labels: the input's labels. None: it is deleted, and its pods terminate.
-        dispatcher: the Deployment of its dispatcher. Empty if there is none.
-        others: names of the resources besides CPU and memory that budgets limit.
-        namespace_labels: the labels of its namespace. None: unknown.
+    It counts inputs that were not reconciled yet, and deleted inputs whose pods remain. Deployments
+    are empty if there are none. Labels are None for a deleted input, whose pods terminate.
     """
     first, pods = _dispatcher_amount(dispatcher, pods, others), worker_pods(pods)
     if not _replicas(live) and not pods and first is None:

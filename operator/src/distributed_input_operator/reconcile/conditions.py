@@ -101,12 +101,8 @@ def findings(
 ) -> list[Finding]:
     """Return all conditions of an input. Those that report a problem are present only with one.
 
-    Args:
-        snapshot: the input as it is after the plan was applied.
-        grant: workers that there should be, and why there are not more.
-        decision: autoscaling's decision. None: the input has no autoscaling.
-        failures: what the API server refused this time, and what is missing.
-        turn: whether pods may get the operator's new template. None: they have it.
+    `turn` is None if pods have the operator's template, and the decision if there is no
+    autoscaling.
     """
     failed = sorted(failures, key=lambda one: not one.final)
     limits = _limits(grant, decision, snapshot.status.conditions)
@@ -129,10 +125,8 @@ def findings(
 def summarize(ready: Finding, *, stalled: bool, resting: bool = False) -> list[Finding]:
     """Return the conditions that kstatus reads. They have the same reason and message.
 
-    Args:
-        ready: the condition Ready.
-        stalled: whether the input cannot become ready without a change by the user.
-        resting: whether the spec requests no workers, so that nothing is in progress.
+    Stalled: it cannot become ready without a change by the user. Resting: the spec requests no
+    workers, so nothing is in progress.
     """
     reconciling = not (ready.holds or stalled or resting)
     return [
@@ -148,10 +142,6 @@ def observed_generation(snapshot: Snapshot, failures: Iterable[Failure]) -> int:
     A new generation counts once the API server has accepted its objects and the Deployments'
     status is about them, or once the API server has refused it for good. Until then, the last one
     stays.
-
-    Args:
-        snapshot: the input as it is after the plan was applied.
-        failures: what the API server refused this time, and what is missing.
     """
     generation = snapshot.resource.metadata.generation or 0
     failed = list(failures)
@@ -165,14 +155,7 @@ def observed_generation(snapshot: Snapshot, failures: Iterable[Failure]) -> int:
 def conditions(
     found: Iterable[Finding], before: Iterable[Condition], generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """Return the findings as conditions, in JSON. `lastTransitionTime` moves only with the status.
-
-    Args:
-        found: what holds now.
-        before: the conditions as they were last written.
-        generation: the spec's generation that `found` describes.
-        now: RFC 3339.
-    """
+    """Return the findings as JSON. `lastTransitionTime` moves only with the status."""
     old = {one.type: one for one in before}
     result = []
     for one in found:

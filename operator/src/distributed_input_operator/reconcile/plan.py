@@ -10,23 +10,23 @@ The controller calls it in two steps, with the cluster's budgets in between:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_input.api import names, timestamps
-from distributed_input.api.resource.status import AutoscalingStatus
+from distributed_input.api.resource.status import AutoscalingStatus, Status
 from distributed_input_operator.autoscaling.decision import (
     AutoscalingState,
     Observation,
     ScalingDecision,
     decide,
+    needed_workers,
+    useful_workers,
 )
-from distributed_input_operator.autoscaling.demand import needed_workers, useful_workers
 from distributed_input_operator.autoscaling.rates import reconcile_interval
 from distributed_input_operator.budget.claim import Grant, WorkerRequest
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
 from distributed_input_operator.objects.matching import contains
-from distributed_input_operator.objects.running_defaults import with_running_defaults
 from distributed_input_operator.objects.shared import (
     CREATED_ONCE,
     certificate_objects,
@@ -39,12 +39,12 @@ from distributed_input_operator.objects.snapshot import (
     Failure,
     Manifest,
     Pod,
+    Settings,
     Snapshot,
 )
 from distributed_input_operator.objects.worker import parallelism, worker_objects
 from distributed_input_operator.reconcile.claims import worker_request
 from distributed_input_operator.reconcile.conditions import ready_workers
-from distributed_input_operator.reconcile.live_status import lacks_rates
 from distributed_input_operator.reconcile.pace import RolloutState, Turn
 from distributed_input_operator.reconcile.template_changes import (
     PartChange,
@@ -110,12 +110,7 @@ class Plan:
 
 
 def plan_demand(snapshot: Snapshot, now: float) -> Demand:
-    """Compute what the input requests.
-
-    Args:
-        snapshot: the input as it is.
-        now: seconds since 1970.
-    """
+    """Compute what the input requests."""
     resource = snapshot.resource
     requested, decision = _requested_workers(snapshot, now)
     settings = with_running_defaults(snapshot)
@@ -137,14 +132,7 @@ def plan_demand(snapshot: Snapshot, now: float) -> Demand:
 
 
 def make_plan(snapshot: Snapshot, demand: Demand, grant: Grant, turn: Turn = Turn.START) -> Plan:
-    """Compute what is missing in the cluster.
-
-    Args:
-        snapshot: the input as it is.
-        demand: what it requests, from the same snapshot.
-        grant: what the cluster's budgets leave for it.
-        turn: whether its pods may get a new template of the operator.
-    """
+    """Compute what is missing in the cluster."""
     worker = names.worker(snapshot.name)
     replicas = {worker: grant.workers}
     if not grant.dispatcher:
@@ -271,6 +259,11 @@ def _latest_first(text: str) -> str:
     return "".join(chr(0x7F - ord(character)) for character in text)
 
 
+def lacks_rates(status: Status) -> bool:
+    """Return whether trainers read, but no rows were measured: one sample alone has no rates."""
+    return status.trainers is not None and not status.trainers.rows_per_second
+
+
 def _interval(snapshot: Snapshot, decision: ScalingDecision | None) -> float:
     code = snapshot.resource.spec.dataset.config_map
     if snapshot.measured and snapshot.measured.consumers:
@@ -287,3 +280,34 @@ def _interval(snapshot: Snapshot, decision: ScalingDecision | None) -> float:
     if dispatcher.get("availableReplicas") or waiting or code:
         return WATCHED_SECONDS
     return QUIET_SECONDS
+
+
+def with_running_defaults(snapshot: Snapshot) -> Settings:
+    """Return the operator's settings, with the default images of the input's running pods.
+
+    An operator of another version has other default images. That alone does not restart pods: they
+    keep what they have until something else replaces them, such as a change of the spec.
+    """
+    resource, settings = snapshot.resource, snapshot.settings
+
+    def worker(used: Settings) -> Manifest:
+        return worker_objects(resource, used, 1, snapshot.code)[0]
+
+    def dispatcher(used: Settings) -> Manifest:
+        return dispatcher_objects(resource, used)[0]
+
+    # The workers' image comes first: with the tf.data service, the dispatcher's pod uses it too.
+    for name, image, desired in (
+        (names.worker(snapshot.name), "worker_image", worker),
+        (names.dispatcher(snapshot.name), "sidecar_image", dispatcher),
+    ):
+        live = snapshot.live("Deployment", name)
+        annotations = (live.get("metadata") or {}).get("annotations") or {}
+        found = annotations.get(names.DEFAULT_IMAGE_ANNOTATION)
+        if not found or not live["spec"].get("replicas"):
+            continue
+        kept = replace(settings, **{image: found})
+        # Another change replaces the pods anyway, if they do not have this template.
+        if contains(live["spec"].get("template"), desired(kept)["spec"]["template"]):
+            settings = kept
+    return settings

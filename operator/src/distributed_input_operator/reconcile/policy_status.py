@@ -8,7 +8,7 @@ from typing import Any
 from distributed_input.api import timestamps
 from distributed_input.api.resource.policy import UNLIMITED
 from distributed_input.api.resource.status import PolicyStatus
-from distributed_input_operator.budget.usage import BudgetUsage
+from distributed_input_operator.budget.claim import BudgetUsage
 from distributed_input_operator.reconcile.conditions import (
     INVALID_SPEC,
     READY,
@@ -33,16 +33,9 @@ def policy_status(
 ) -> tuple[dict[str, Any] | None, float]:
     """Compute the status to write and the seconds until the next reconciliation.
 
-    The status is None if the last one is still right or too recent.
-
-    Args:
-        before: the status as it was last written.
-        generation: the spec's generation.
-        message: why the spec cannot be used. Empty: it is in use.
-        usage: how much of each budget is used.
-        now: seconds since 1970.
-        interval: minimum seconds between two writes of numbers that change all the time.
-        others: names of the resources besides CPU and memory that budgets limit.
+    The status is None if the last one is still right or too recent. `message` is why the spec
+    cannot be used. `interval` is the minimum of seconds between two writes of numbers that change
+    all the time.
     """
     ready = Finding(READY, not message, INVALID_SPEC if message else IN_EFFECT, message)
     found = summarize(ready, stalled=bool(message))

@@ -81,10 +81,8 @@ def failure_message(live: Manifest) -> str:
 def rollout(live: Manifest, desired: int, minimum: int) -> Rollout:
     """Return how far the rollout of a Deployment is.
 
-    Args:
-        live: the Deployment in the cluster.
-        desired: number of pods that it should have. A rollout ends when all are available.
-        minimum: number of pods that must be available later, while autoscaling changes the number.
+    It ends when all desired pods are available. Later, while autoscaling changes the number,
+    `minimum` must be.
     """
     status = live.get("status") or {}
     replicas, updated = int(status.get("replicas", 0)), int(status.get("updatedReplicas", 0))

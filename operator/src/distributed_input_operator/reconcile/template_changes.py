@@ -19,8 +19,7 @@ from typing import Any
 
 from distributed_input.api import names
 from distributed_input.api.timestamps import to_seconds
-from distributed_input_operator.objects.children import digest
-from distributed_input_operator.objects.queue import group_annotations, queue_labels
+from distributed_input_operator.objects.children import digest, group_annotations, queue_labels
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
 from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.rollout import (
@@ -82,13 +81,7 @@ class PartChange:
 def part_changes(
     snapshot: Snapshot, desired: Sequence[Manifest], now: float
 ) -> tuple[PartChange, ...]:
-    """Return what the desired Deployments would do, in the given order.
-
-    Args:
-        snapshot: the input as it is.
-        desired: the Deployments of its parts.
-        now: seconds since 1970.
-    """
+    """Return what the desired Deployments would do, in the given order."""
     return tuple(_part_change(snapshot, one, now) for one in desired)
 
 
@@ -166,12 +159,7 @@ def input_hash(snapshot: Snapshot, component: str) -> str:
 
 
 def rollout_state(changes: Sequence[PartChange], revision: str) -> RolloutState:
-    """Return the input's state for `pace`.
-
-    Args:
-        changes: of its parts.
-        revision: of this operator's templates.
-    """
+    """Return the input's state for `pace`."""
     moving = [one for one in changes if one.holds_slot]
     if any(one.failing for one in moving):
         return RolloutState.FAILING
@@ -189,9 +177,7 @@ def rollout_state(changes: Sequence[PartChange], revision: str) -> RolloutState:
 def held_parts(changes: Sequence[PartChange], *, may_start: bool) -> frozenset[str]:
     """Return the Deployments that keep their template for now.
 
-    Args:
-        changes: of the parts, in the order in which they are replaced.
-        may_start: whether it is the input's turn to get the operator's template.
+    `may_start`: whether it is the input's turn to get the operator's template.
     """
     held: set[str] = set()
     starting = False
@@ -219,13 +205,7 @@ def held_parts(changes: Sequence[PartChange], *, may_start: bool) -> frozenset[s
 def is_missing_template(
     after: Snapshot, desired: Sequence[Manifest], changes: Sequence[PartChange]
 ) -> bool:
-    """Return whether a template of the operator was written without success.
-
-    Args:
-        after: the input after the writes.
-        desired: the objects that were written.
-        changes: what they do to the parts.
-    """
+    """Return whether a template of the operator was written without success."""
     planned = {one["metadata"]["name"]: one for one in desired if one["kind"] == "Deployment"}
     return any(
         one.cause is Cause.OPERATOR

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput, manager
 from distributed_input.api.resource.problems import problems
+from distributed_input_operator.injection.owners import RANKS
 from distributed_input_operator.injection.pod import (
     host_network_warnings,
     inject,
     json_patch,
     requests_sidecar,
 )
-from distributed_input_operator.injection.rank import RANKS
 from distributed_input_operator.injection.trainer_pod import (
     RefusedError,
     controller,

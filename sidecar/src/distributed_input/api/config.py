@@ -10,8 +10,9 @@ sidecar may have different versions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from distributed_input.api.errors import ConfigError
@@ -30,12 +31,6 @@ class CodeSource:
     """An absolute folder on this machine."""
     config_map: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object; it has exactly one field."""
-        if self.path is not None:
-            return {"path": self.path}
-        return {"image": True} if self.config_map is None else {"configMap": self.config_map}
-
 
 @dataclass(frozen=True)
 class DatasetConfig:
@@ -52,15 +47,6 @@ class DatasetConfig:
         """Whether the trainer sends the dataset."""
         return self.entry_point is None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {
-            "entryPoint": self.entry_point,
-            "args": dict(self.args),
-            "source": self.source.to_json(),
-            "fromTrainer": self.from_trainer,
-        }
-
 
 @dataclass(frozen=True)
 class BatchingConfig:
@@ -70,10 +56,6 @@ class BatchingConfig:
     """Rows per step over all trainers. None: the dataset defines it."""
     remainder: str = "keep"
     """One of REMAINDERS."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"globalBatchSize": self.global_batch_size, "remainder": self.remainder}
 
 
 @dataclass(frozen=True)
@@ -88,15 +70,6 @@ class DeliveryConfig:
     """Shared memory for batches that are ready."""
     transfer: str = "auto"
     """One of TRANSFERS."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {
-            "readAhead": self.read_ahead,
-            "timeoutSeconds": self.timeout_seconds,
-            "bufferBytes": self.buffer_bytes,
-            "transfer": self.transfer,
-        }
 
 
 @dataclass(frozen=True)
@@ -118,64 +91,62 @@ class InputConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object. Its keys are camelCase; absent values are null."""
-        return {
-            "dataset": self.dataset.to_json(),
-            "processingMode": self.processing_mode,
-            "numSplits": self.num_splits,
-            "partitions": self.partitions,
-            "seed": self.seed,
-            "epochs": self.epochs,
-            "batching": self.batching.to_json(),
-            "determinism": self.determinism,
-            "sidecar": self.sidecar.to_json(),
-        }
+        result: dict[str, Any] = _to_json(self)
+        source = {key: one for key, one in result["dataset"]["source"].items() if one is not None}
+        result["dataset"]["source"] = source or {"image": True}
+        result["dataset"]["fromTrainer"] = self.dataset.from_trainer
+        return result
 
     @classmethod
     def from_json(cls, value: Any, where: str = "") -> InputConfig:
         """Return the configuration in a decoded JSON object.
 
-        Args:
-            value: the decoded JSON.
-            where: prefix of the fields in errors, such as "inputs.train".
+        `where` is the prefix of fields in errors, such as "inputs.train".
 
         Raises:
             ConfigError: names the field that is invalid.
         """
-        fields = _Fields(value, where)
-        dataset, batching = fields.section("dataset"), fields.section("batching")
-        source, sidecar = dataset.section("source"), fields.section("sidecar")
+        whole = _Fields(value, where)
+        dataset, batching = whole.section("dataset"), whole.section("batching")
+        source, sidecar = dataset.section("source"), whole.section("sidecar")
         return cls(
-            dataset=DatasetConfig(
-                entry_point=dataset.text("entryPoint"),
-                args=dataset.mapping("args"),
-                source=CodeSource(source.text("path"), source.text("configMap")),
+            DatasetConfig(
+                dataset.text("entryPoint"),
+                dataset.mapping("args"),
+                CodeSource(source.text("path"), source.text("configMap")),
             ),
-            processing_mode=fields.choice("processingMode", PROCESSING_MODES, cls.processing_mode),
-            num_splits=fields.count("numSplits"),
-            partitions=fields.count("partitions"),
-            seed=fields.count("seed") or cls.seed,
-            epochs=fields.count("epochs"),
-            batching=BatchingConfig(
+            whole.choice("processingMode", PROCESSING_MODES, cls.processing_mode),
+            whole.count("numSplits"),
+            whole.count("partitions"),
+            whole.count("seed", cls.seed),
+            whole.count("epochs"),
+            BatchingConfig(
                 batching.count("globalBatchSize"),
                 batching.choice("remainder", REMAINDERS, BatchingConfig.remainder),
             ),
-            determinism=fields.choice("determinism", DETERMINISMS, cls.determinism),
-            sidecar=_delivery(sidecar),
+            whole.choice("determinism", DETERMINISMS, cls.determinism),
+            DeliveryConfig(
+                sidecar.count("readAhead"),
+                sidecar.number("timeoutSeconds", DeliveryConfig.timeout_seconds),
+                sidecar.count("bufferBytes", DeliveryConfig.buffer_bytes),
+                sidecar.choice("transfer", TRANSFERS, DeliveryConfig.transfer),
+            ),
         )
 
 
-def _delivery(fields: _Fields) -> DeliveryConfig:
-    size, seconds = fields.count("bufferBytes"), fields.number("timeoutSeconds")
-    return DeliveryConfig(
-        fields.count("readAhead"),
-        DeliveryConfig.timeout_seconds if seconds is None else seconds,
-        DeliveryConfig.buffer_bytes if size is None else size,
-        fields.choice("transfer", TRANSFERS, DeliveryConfig.transfer),
-    )
+def _to_json(section: Any) -> Any:
+    """Return a dataclass as a JSON object, and any other value as it is."""
+    if not is_dataclass(section):
+        return section
+    return {_camel(one.name): _to_json(getattr(section, one.name)) for one in fields(section)}
+
+
+def _camel(name: str) -> str:
+    return re.sub("_([a-z])", lambda found: found[1].upper(), name)
 
 
 class _Fields:
-    """Typed access to the fields of a JSON object. Null and missing fields are None."""
+    """Checked access to the fields of a JSON object. Null and missing fields have the default."""
 
     def __init__(self, value: Any, where: str) -> None:
         self._where = where
@@ -187,41 +158,29 @@ class _Fields:
         return _Fields(self.mapping(key), self._path(key))
 
     def mapping(self, key: str) -> dict[str, Any]:
-        value = self._value.get(key)
-        if value is not None and not isinstance(value, Mapping):
-            raise self._error(key, "an object")
-        return dict(value or {})
+        return dict(self._get(key, {}, lambda one: isinstance(one, Mapping), "an object"))
 
-    def text(self, key: str) -> str | None:
-        value = self._value.get(key)
-        if value is not None and not isinstance(value, str):
-            raise self._error(key, "a string")
-        return value or None
+    def text(self, key: str) -> Any:
+        return self._get(key, None, lambda one: isinstance(one, str), "a string") or None
 
-    def count(self, key: str) -> int | None:
-        value = self._value.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self._error(key, "a whole number of 0 or more")
-        return value
+    def count(self, key: str, default: int | None = None) -> Any:
+        return self._get(
+            key, default, lambda one: type(one) is int and one >= 0, "a whole number of 0 or more"
+        )
 
-    def number(self, key: str) -> float | None:
-        value = self._value.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise self._error(key, "a number above 0")
-        return value
+    def number(self, key: str, default: float) -> Any:
+        return self._get(
+            key, default, lambda one: type(one) in (int, float) and one > 0, "a number above 0"
+        )
 
     def choice(self, key: str, choices: Sequence[str], default: str) -> str:
-        value = self._value.get(key) or default
-        if value not in choices:
-            raise self._error(key, f"one of {', '.join(choices)}")
-        return str(value)
+        return str(self._get(key, default, choices.__contains__, f"one of {', '.join(choices)}"))
+
+    def _get(self, key: str, default: Any, fits: Callable[[Any], bool], expected: str) -> Any:
+        value = self._value.get(key)
+        if value is not None and not fits(value):
+            raise ConfigError(f"{self._path(key)}: expected {expected}, got {value!r}")
+        return default if value is None else value
 
     def _path(self, key: str) -> str:
         return f"{self._where}.{key}" if self._where else key
-
-    def _error(self, key: str, expected: str) -> ConfigError:
-        return ConfigError(f"{self._path(key)}: expected {expected}, got {self._value[key]!r}")

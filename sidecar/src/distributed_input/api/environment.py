@@ -64,9 +64,6 @@ LOCAL_RUN_ENV = frozenset(
 def tf_data_service_value(addresses: dict[str, str]) -> str:
     """Return the value of TF_DATA_SERVICE_ENV.
 
-    Args:
-        addresses: `grpc://host:port` by input name; at least one.
-
     Returns:
         The address of a single input. Of several inputs, `NAME=ADDRESS` separated by commas.
 

@@ -70,20 +70,9 @@ class ReplayWarning(UserWarning):
 
 
 _KINDS = {
-    kind.__name__: kind
-    for kind in (
-        RetryableError,
-        TerminalError,
-        UnavailableError,
-        ConfigError,
-        ProtocolError,
-        SpecError,
-        DatasetFnError,
-        JobConflictError,
-        FencedError,
-        ReplayError,
-        PositionError,
-    )
+    name: value
+    for name, value in tuple(globals().items())
+    if isinstance(value, type) and issubclass(value, RetryableError | TerminalError)
 }
 
 

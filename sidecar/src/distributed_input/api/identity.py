@@ -99,10 +99,7 @@ def parse(uris: Iterable[str]) -> Identity | None:
 def refusal(own: Identity, peer: Identity | None, method: str) -> str:
     """Return why a peer may not call a method of this process. Empty: it may.
 
-    Args:
-        own: identity of this process.
-        peer: identity of the peer. None: its certificate has none.
-        method: a method's path as in gRPC, or DIRECT_TRANSFER.
+    `method` is a path as in gRPC, or DIRECT_TRANSFER.
     """
     if peer is None:
         return "the certificate has no identity of distributed-input"

@@ -135,11 +135,7 @@ def certificates(name: str) -> str:
 def address(name: str, port: int = 0) -> str:
     """Return host:port of an input's dispatcher for pods of the same namespace.
 
-    The address does not change while the input exists.
-
-    Args:
-        name: the input's name.
-        port: another port of the same Service; 0 selects DISPATCHER_PORT.
+    The address does not change while the input exists. `port`: another port of the same Service.
     """
     return f"{dispatcher(name)}:{port or DISPATCHER_PORT}"
 
@@ -153,12 +149,7 @@ def reads_label(name: str) -> str:
 
 
 def labels(name: str, component: str | None = None) -> dict[str, str]:
-    """Return the labels of an object of input `name`.
-
-    Args:
-        name: the input's name.
-        component: DISPATCHER or WORKER, if the object belongs to that component.
-    """
+    """Return the labels of an object of input `name`."""
     common = {
         NAME_LABEL: APP,
         INSTANCE_LABEL: name,

@@ -37,8 +37,7 @@ _VERSION_FIELD = "version"
 def split(arguments: Sequence[str]) -> tuple[list[str], str]:
     """Return the flags of a process in a pod, and its document, or "" if it needs none.
 
-    Args:
-        arguments: flags, each with its value. No value begins with two dashes.
+    No value begins with two dashes.
     """
     kept: list[str] = []
     fields: dict[str, Any] = {}

@@ -30,9 +30,7 @@ MAX_COMPATIBLE = PROTOCOL + 1
 def check_protocol(peer: int, who: str) -> None:
     """Raise ProtocolError unless the peer's version differs by at most one.
 
-    Args:
-        peer: version that the peer sent; 0 if it sent none.
-        who: name of the peer for the message, such as "worker 10.0.0.7:5000".
+    `peer` is 0 if it sent none. `who` names it, such as "worker 10.0.0.7:5000".
     """
     if MIN_COMPATIBLE <= peer <= MAX_COMPATIBLE:
         return
@@ -47,8 +45,7 @@ def check_protocol(peer: int, who: str) -> None:
 def heartbeat_interval(seconds: float) -> float:
     """Return the seconds until the next heartbeat.
 
-    Args:
-        seconds: what the dispatcher sent. The default replaces what is no time.
+    The default replaces what is no time.
     """
     if not math.isfinite(seconds) or seconds <= 0:
         return _HEARTBEAT_SECONDS

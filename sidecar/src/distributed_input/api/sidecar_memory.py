@@ -25,13 +25,7 @@ DEFAULT_PARTITIONS = 8
 
 
 def own_partitions(partitions: int | None, consumers: int, *, parallel: bool) -> int:
-    """Return how many partitions one of `consumers` trainers reads, at most.
-
-    Args:
-        partitions: spec.partitions. None: the default.
-        consumers: number of trainers.
-        parallel: each trainer reads the whole dataset (`ParallelEpochs`).
-    """
+    """Return how many partitions one of `consumers` trainers reads, at most."""
     partitions = partitions or DEFAULT_PARTITIONS
     return partitions if parallel else -(-partitions // max(1, consumers))
 
@@ -39,9 +33,8 @@ def own_partitions(partitions: int | None, consumers: int, *, parallel: bool) ->
 def useful_read_ahead(capacity: int, partitions: int) -> int:
     """Return how many splits each partition must open ahead to use all workers, at least 1.
 
-    Args:
-        capacity: number of splits that the workers can compute at the same time.
-        partitions: number of partitions that all consumers read at the same time.
+    `capacity`: splits that the workers can compute at the same time. `partitions`: those that all
+    consumers read at the same time.
     """
     return max(1, -(-_SPLITS_PER_PLACE * capacity // partitions) - 1)
 
@@ -59,11 +52,8 @@ def default_bytes(partitions: int, read_ahead: int) -> int:
 def needed_bytes(partitions: int, read_ahead: int, row_bytes: int) -> int:
     """Return the memory that a sidecar needs to read these partitions.
 
-    Args:
-        partitions: number of partitions that it reads.
-        read_ahead: number of splits that each partition opens ahead.
-        row_bytes: size of a row; 0: unknown. A stream holds a block of at least one row, and
-            receives another one.
+    A `row_bytes` of 0 is unknown. A stream holds a block of at least one row, and receives another
+    one.
     """
     streams = partitions * (1 + read_ahead)
     return PROCESS_BYTES + streams * (_STREAM_BYTES + 2 * row_bytes)
@@ -86,11 +76,6 @@ def queue_bytes(streams: int, most_streams: int, available: int) -> int:
 
     While few streams are open, queues and blocks are larger: a block costs about a millisecond of
     CPU time in worker and sidecar, whatever its size.
-
-    Args:
-        streams: number of open streams.
-        most_streams: maximum of it.
-        available: see `fitting_read_ahead`.
     """
     room = max(0, available - PROCESS_BYTES) // 3
     least = min(_QUEUE_BYTES, room // max(1, most_streams))
@@ -98,12 +83,7 @@ def queue_bytes(streams: int, most_streams: int, available: int) -> int:
 
 
 def head_bytes(partitions: int, available: int) -> int:
-    """Return the most bytes that may wait of the split that a partition reads now.
-
-    Args:
-        partitions: number of partitions that the sidecar reads.
-        available: see `fitting_read_ahead`.
-    """
+    """Return the most bytes that may wait of the split that a partition reads now."""
     return max(0, available - PROCESS_BYTES) // 3 // max(1, partitions)
 
 

@@ -46,12 +46,7 @@ def stall_text(stalled: types_pb2.StalledSplit) -> str:
 
 
 def crash_text(crash: types_pb2.StalledSplit, workers: int) -> str:
-    """Return the error for what has ended several workers.
-
-    Args:
-        crash: the last report.
-        workers: number of workers that it has ended.
-    """
+    """Return the error for what has ended several workers."""
     rest = ", or skip the row" if not crash.step else ""
     remedy = (
         "Raise the memory limit in spec.workers.template, or make what it holds smaller"

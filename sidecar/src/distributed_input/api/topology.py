@@ -40,13 +40,8 @@ def trainers_problem(
     """Return why a number of trainers cannot read an input, and what to do; "" if they can.
 
     Law: with `partitions` and `rows`, it is "" if and only if `assignment.share_of` raises nothing
-    for these trainers.
-
-    Args:
-        trainers: number of trainers.
-        partitions: P. None: the default, which depends on the dataset if `rows` is None.
-        rows: rows of a global step. None: the dataset determines them.
-        parallel: each trainer reads the whole dataset (`ParallelEpochs`).
+    for these trainers. `partitions` is None for the default, and `rows` if the dataset determines
+    them. `parallel`: each trainer reads the whole dataset.
     """
     if rows and rows % trainers and parallel:
         return (

@@ -135,10 +135,11 @@ def other_processes(plan: Plan, paths: RunFolders) -> list[PlannedProcess]:
 
 def _dispatcher(plan: Plan, paths: RunFolders, of: PlannedInput) -> PlannedProcess:
     name = plan.process_name("dispatcher", of)
-    arguments = flags.DispatcherFlags(
-        dispatcher_address(plan, paths, of), _process_flags(paths, name, paths.token(of.name))
+    arguments = flags.arguments(
+        listen=dispatcher_address(plan, paths, of),
+        **_process_settings(paths, name, paths.token(of.name)),
     )
-    command = _fixed(plan.programs["dispatcher"], flags.dispatcher_arguments(arguments))
+    command = _fixed(plan.programs["dispatcher"], arguments)
     return PlannedProcess(name, command, of.name)
 
 
@@ -146,7 +147,7 @@ def _worker(plan: Plan, paths: RunFolders, of: PlannedInput, index: int) -> Plan
     name = plan.process_name("worker", of, index)
 
     def command(start: int) -> list[str]:
-        arguments = flags.WorkerFlags(
+        arguments = flags.arguments(
             listen=paths.socket("worker", start),
             dispatcher=dispatcher_address(plan, paths, of),
             advertise=flags.ADVERTISE_AUTO,
@@ -155,9 +156,9 @@ def _worker(plan: Plan, paths: RunFolders, of: PlannedInput, index: int) -> Plan
             relaxed=of.config.determinism == "relaxed",
             idle_cpus=of.idle_cpus,
             state_dir=str(paths.states) if paths.states else None,
-            process=_process_flags(paths, name, paths.token(of.name)),
+            **_process_settings(paths, name, paths.token(of.name)),
         )
-        return [*plan.programs["worker"], *flags.worker_arguments(arguments)]
+        return [*plan.programs["worker"], *arguments]
 
     return PlannedProcess(name, command, of.name, worker_env({}, plan.workers), True)
 
@@ -172,16 +173,16 @@ def _tf_data_processes(
     """
     name = plan.process_name("tf-data-dispatcher", of)
     workers = [f"127.0.0.1:{port}" for port in service.workers]
-    dispatcher = flags.TfDataDispatcherFlags(
+    dispatcher = flags.arguments(
         port=service.port,
         work_dir=str(paths.journal(of.name)),
         static_workers=",".join(workers) if service.static else "",
         ready_file=str(paths.ready(name)),
     )
-    arguments = {name: flags.tf_data_dispatcher_arguments(dispatcher)}
+    arguments = {name: ["dispatcher", *dispatcher]}
     for index, (port, address) in enumerate(zip(service.workers, workers, strict=True)):
         worker_name = plan.process_name("tf-data-worker", of, index)
-        worker = flags.TfDataWorkerFlags(
+        worker = flags.arguments(
             dispatcher=f"127.0.0.1:{service.port}",
             port=port,
             advertise=address,
@@ -189,7 +190,7 @@ def _tf_data_processes(
             path=of.path,
             ready_file=str(paths.ready(worker_name)),
         )
-        arguments[worker_name] = flags.tf_data_worker_arguments(worker)
+        arguments[worker_name] = ["worker", *worker]
     program, env = plan.programs["tf_data_service"], worker_env({})
     return [
         PlannedProcess(one, _fixed(program, own), of.name, env, one != name)
@@ -201,18 +202,17 @@ def _sidecar(plan: Plan, paths: RunFolders, consumer: int) -> PlannedProcess:
     """Return the sidecar of trainer `consumer`, for all inputs."""
     name = plan.process_name("sidecar", index=consumer)
     several = len(plan.inputs) > 1
-    arguments = flags.SidecarFlags(
-        configs=[str(paths.config)],
-        dispatchers=[
+    arguments = flags.arguments(
+        config=str(paths.config),
+        dispatcher=[
             f"{of.name}=" * several + dispatcher_address(plan, paths, of) for of in plan.inputs
         ],
-        folder=str(paths.consumer(consumer)),
-        consumer_index=str(consumer),
-        consumer_count=str(plan.trainers),
-        process=_process_flags(paths, name, paths.tokens),
+        dir=str(paths.consumer(consumer)),
+        consumer_index=consumer,
+        consumer_count=plan.trainers,
+        **_process_settings(paths, name, paths.tokens),
     )
-    command = _fixed(plan.programs["sidecar"], flags.sidecar_arguments(arguments))
-    return PlannedProcess(name, command)
+    return PlannedProcess(name, _fixed(plan.programs["sidecar"], arguments))
 
 
 def _fixed(program: Sequence[str], arguments: Sequence[str]) -> Callable[[int], list[str]]:
@@ -220,13 +220,14 @@ def _fixed(program: Sequence[str], arguments: Sequence[str]) -> Callable[[int], 
     return lambda _: [*program, *arguments]
 
 
-def _process_flags(paths: RunFolders, name: str, token: Path) -> flags.ProcessFlags:
-    return flags.ProcessFlags(
-        token_file=str(token),
-        ready_file=str(paths.ready(name)),
-        metrics_listen=flags.METRICS_OFF,
-        grace_seconds=GRACE_SECONDS,
-    )
+def _process_settings(paths: RunFolders, name: str, token: Path) -> dict[str, str | float]:
+    """Return the flags that dispatchers, workers and sidecars have in common."""
+    return {
+        "grace_seconds": GRACE_SECONDS,
+        "token_file": str(token),
+        "ready_file": str(paths.ready(name)),
+        "metrics_listen": flags.METRICS_OFF,
+    }
 
 
 def sidecar_config(plan: Plan) -> dict[str, Any]:

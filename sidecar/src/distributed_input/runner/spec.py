@@ -96,7 +96,7 @@ def load_resources(
 
 
 def _input(resource: Any, workers: int | None, parallelism: int | None) -> PlannedInput:
-    from distributed_input.api.resource.data_plane import input_config
+    from distributed_input.api.resource.input import input_config
 
     name, spec = resource.metadata.name, resource.spec
     scaling = spec.workers.autoscaling

@@ -109,7 +109,7 @@ def problems_as_json(error: ConfigError) -> list[dict[str, Any]]:
 
 def _check_entry_point(resource: DistributedInput) -> _Checked:
     """Import and call the entry point, if the code is on this machine."""
-    from distributed_input.api.resource.data_plane import input_config
+    from distributed_input.api.resource.input import input_config
     from distributed_input.api.resource.problems import Problem
 
     dataset = resource.spec.dataset

@@ -18,8 +18,7 @@ from distributed_input.api.config import (
     InputConfig,
 )
 from distributed_input.api.errors import ConfigError
-from distributed_input.api.resource.data_plane import input_config
-from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput, input_config
 
 COUNTS = st.none() | st.integers(1, 2**31)
 NAMES = st.text("abc", min_size=1)

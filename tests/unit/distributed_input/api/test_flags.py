@@ -2,88 +2,77 @@
 
 from __future__ import annotations
 
-from distributed_input.api.flags import (
-    DispatcherFlags,
-    ProcessFlags,
-    SidecarFlags,
-    TfDataDispatcherFlags,
-    TfDataWorkerFlags,
-    WorkerFlags,
-    dispatcher_arguments,
-    sidecar_arguments,
-    tf_data_dispatcher_arguments,
-    tf_data_worker_arguments,
-    worker_arguments,
-)
+from typing import Any
+
+import pytest
+
+from distributed_input.api.flags import arguments
 from distributed_input.dispatcher import main as dispatcher
 from distributed_input.sidecar import main as sidecar
 from distributed_input.tf_data_service import main as tf_data_service
 from distributed_input.worker import main as worker
 
-PROCESS = ProcessFlags("/token", "/ready", ":9090", 2.5, "/tls")
+PROCESS = {"token_file": "/token", "tls_dir": "/tls", "ready_file": "/ready", "grace_seconds": 2.5}
+PARSERS = {
+    "dispatcher": dispatcher._parser(),
+    "worker": worker._parser(),
+    "sidecar": sidecar._parser(),
+    "tf.data": tf_data_service._parser(),
+}
 
 
-def test_the_dispatcher_reads_its_arguments() -> None:
-    read = dispatcher._parser().parse_args(dispatcher_arguments(DispatcherFlags(":7070", PROCESS)))
-    assert (read.listen, read.token_file, read.ready_file) == (":7070", "/token", "/ready")
-    assert (read.metrics_listen, read.grace_seconds, read.tls_dir) == (":9090", 2.5, "/tls")
-
-
-def test_the_worker_reads_its_arguments() -> None:
-    flags = WorkerFlags(
-        ":1",
-        "d:2",
-        "w:1",
-        3,
-        4,
-        "/code",
-        True,
-        True,
-        "/states",
-        "p",
-        PROCESS,
-        True,
-        ("a.b", "c"),
-    )
-    read = worker._parser().parse_args(worker_arguments(flags))
-    assert (read.listen, read.dispatcher, read.advertise) == (":1", "d:2", "w:1")
-    assert (read.parallelism, read.share_bytes, read.path) == (3, 4, ["/code"])
-    assert read.relaxed
-    assert read.idle_cpus
-    assert read.state_dir == "/states"
-    assert read.pod == "p"
-    assert read.modules == "a.b,c"
-    assert (read.token_file, read.grace_seconds) == ("/token", 2.5)
-    assert (read.tls_dir, read.plain_transfer) == ("/tls", True)
-
-
-def test_absent_values_add_no_flag() -> None:
-    assert worker_arguments(WorkerFlags(":1", "d:2")) == ["--listen", ":1", "--dispatcher", "d:2"]
-
-
-def test_the_sidecar_reads_its_arguments() -> None:
-    flags = SidecarFlags(["/a", "/b"], ["a=h:1", "b=h:2"], "/run", "1", "4", "p", PROCESS)
-    read = sidecar._parser().parse_args(sidecar_arguments(flags))
-    assert (read.config, read.dispatcher) == (["/a", "/b"], ["a=h:1", "b=h:2"])
-    assert (read.dir, read.consumer_index, read.consumer_count) == ("/run", 1, 4)
-    assert read.pod == "p"
-    assert read.tls_dir == "/tls"
-    assert (read.token_file, read.ready_file, read.grace_seconds) == ("/token", "/ready", 2.5)
-
-
-def test_one_configuration_file_may_serve_several_dispatchers() -> None:
-    flags = SidecarFlags(["/a"], ["a=h:1", "b=h:2"], "/run", "0", "1")
-    read = sidecar._parser().parse_args(sidecar_arguments(flags))
-    assert (read.config, read.dispatcher) == (["/a"], ["a=h:1", "b=h:2"])
+@pytest.mark.parametrize(
+    ("part", "settings"),
+    [
+        ("dispatcher", {"listen": ":7070", "metrics_listen": ":9090", **PROCESS}),
+        (
+            "worker",
+            {
+                "listen": ":1",
+                "dispatcher": "d:2",
+                "advertise": "w:1",
+                "parallelism": 3,
+                "share_bytes": 4,
+                "relaxed": True,
+                "idle_cpus": True,
+                "state_dir": "/states",
+                "modules": "a.b,c",
+                "pod": "p",
+                "plain_transfer": True,
+                **PROCESS,
+            },
+        ),
+        (
+            "sidecar",
+            {
+                "config": ["/a", "/b"],
+                "dispatcher": ["a=h:1", "b=h:2"],
+                "dir": "/run",
+                "consumer_index": 1,
+                "consumer_count": 4,
+                "pod": "p",
+                **PROCESS,
+            },
+        ),
+    ],
+)
+def test_a_process_reads_its_arguments(part: str, settings: dict[str, Any]) -> None:
+    read = vars(PARSERS[part].parse_args(arguments(**settings)))
+    assert {name: read[name] for name in settings} == settings
 
 
 def test_the_tf_data_service_reads_its_arguments() -> None:
-    parser = tf_data_service._parser()
-    flags = TfDataDispatcherFlags(7080, "/journal", "dns:a:1:2", "/ready")
-    read = parser.parse_args(tf_data_dispatcher_arguments(flags))
+    parse = PARSERS["tf.data"].parse_args
+    settings: dict[str, Any] = {"port": 7080, "work_dir": "/journal", "static_workers": "dns:a:1:2"}
+    read = parse(["dispatcher", *arguments(**settings, ready_file="/ready")])
     assert (read.part, read.port, read.work_dir) == ("dispatcher", 7080, "/journal")
     assert (read.static_workers, read.ready_file) == ("dns:a:1:2", "/ready")
-    served = TfDataWorkerFlags("d:7080", 7081, "w:7081", 9, "/code")
-    read = parser.parse_args(tf_data_worker_arguments(served))
+    settings = {"dispatcher": "d:7080", "port": 7081, "advertise": "w:7081", "cache_bytes": 9}
+    read = parse(["worker", *arguments(**settings, path="/code")])
     assert (read.part, read.dispatcher, read.port) == ("worker", "d:7080", 7081)
     assert (read.advertise, read.cache_bytes, read.path) == ("w:7081", 9, ["/code"])
+
+
+def test_absent_values_add_no_flag() -> None:
+    absent = arguments(path=None, modules="", relaxed=False, dispatcher=[])
+    assert (absent, arguments(grace_seconds=5.0)) == ([], ["--grace-seconds", "5"])

@@ -25,30 +25,28 @@ def optional(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.none() | values
 
 
-PROCESSES = st.builds(flags.ProcessFlags, *map(optional, (TEXTS, TEXTS, TEXTS, SECONDS)))
-WORKERS = st.builds(
-    flags.WorkerFlags,
-    listen=TEXTS,
-    dispatcher=TEXTS,
-    advertise=optional(TEXTS),
-    parallelism=optional(st.integers(1)),
-    share_bytes=optional(st.integers(0)),
-    path=optional(TEXTS),
-    relaxed=st.booleans(),
-    idle_cpus=st.booleans(),
-    state_dir=optional(TEXTS),
-    pod=optional(TEXTS),
-    process=PROCESSES,
+PROCESS = {name: optional(TEXTS) for name in ("token_file", "ready_file", "metrics_listen", "pod")}
+PROCESS["grace_seconds"] = optional(SECONDS)
+WORKERS = st.fixed_dictionaries(
+    {
+        "listen": TEXTS,
+        "dispatcher": TEXTS,
+        "relaxed": st.booleans(),
+        "idle_cpus": st.booleans(),
+        "plain_transfer": st.booleans(),
+        **PROCESS,
+        **{name: optional(TEXTS) for name in ("advertise", "path", "state_dir")},
+        **{name: optional(st.integers(1)) for name in ("parallelism", "share_bytes")},
+    }
 )
-SIDECARS = st.builds(
-    flags.SidecarFlags,
-    configs=st.lists(TEXTS, min_size=1),
-    dispatchers=st.lists(TEXTS, min_size=1),
-    folder=TEXTS,
-    consumer_index=st.integers(0).map(str),
-    consumer_count=st.integers(1).map(str),
-    pod=optional(TEXTS),
-    process=PROCESSES,
+SIDECARS = st.fixed_dictionaries(
+    {
+        **{name: st.lists(TEXTS, min_size=1) for name in ("config", "dispatcher")},
+        "dir": TEXTS,
+        "consumer_index": st.integers(0),
+        "consumer_count": st.integers(1),
+        **PROCESS,
+    }
 )
 
 
@@ -56,17 +54,10 @@ def joined(arguments: list[str], document: str) -> list[str]:
     return [*(document_flags(document) if document else ()), *arguments]
 
 
-@given(WORKERS)
-def test_a_worker_reads_the_same_from_flags_alone_and_with_a_document(found):
-    arguments = flags.worker_arguments(found)
-    parse = worker._parser().parse_args
-    assert parse(joined(*split(arguments))) == parse(arguments)
-
-
-@given(SIDECARS)
-def test_a_sidecar_reads_the_same_from_flags_alone_and_with_a_document(found):
-    arguments = flags.sidecar_arguments(found)
-    parse = sidecar._parser().parse_args
+@given(st.tuples(st.just(worker), WORKERS) | st.tuples(st.just(sidecar), SIDECARS))
+def test_a_process_reads_the_same_from_flags_alone_and_with_a_document(of):
+    process, settings = of
+    arguments, parse = flags.arguments(**settings), process._parser().parse_args
     assert parse(joined(*split(arguments))) == parse(arguments)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.local_workers import PLANNED_SHARE
-from distributed_input_operator.autoscaling.demand import needed_workers, recommended_workers
+from distributed_input_operator.autoscaling.decision import needed_workers, recommended_workers
 from distributed_input_operator.autoscaling.rates import (
     MAX_KEPT,
     PAUSE_SECONDS,

@@ -1,4 +1,7 @@
-"""Laws of the allocation: within every budget, stable, independent of order, and explained."""
+"""Laws of the allocation: within every budget, stable, independent of order, and explained.
+
+This module is long because the division has many laws, which share their strategies.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.resource.policy import NO_LIMIT, NOTHING, UNLIMITED, Budget
-from distributed_input_operator.budget.allocation import allocate
-from distributed_input_operator.budget.claim import Claim
-from distributed_input_operator.budget.usage import (
+from distributed_input_operator.budget.allocation import allocate, explained_grant
+from distributed_input_operator.budget.claim import (
+    Claim,
+    Grant,
     dispatcher_amounts,
     present_amounts,
     total_amounts,
@@ -271,48 +276,46 @@ def test_a_large_job_outbids_a_notebook_and_the_message_names_it():
     )
 
 
-def test_a_bid_uses_the_needed_workers_not_the_next_step():
-    """Both request 8 now, but one needs 40 for the same stall."""
-    budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
-    hungry = Claim(("t", "hungry"), 8, 1, budgets=("all",), needed=40)
-    modest = Claim(("t", "modest"), 8, 1, budgets=("all",), needed=8)
-    grants = allocate(budgets, [hungry, modest])
-    assert (grants[hungry.key].target, grants[modest.key].target) == (2, 8)
+RICH = {"stall_cost": 1000.0}
 
 
-def test_workers_that_are_only_kept_for_the_window_are_removed_first():
-    budgets = {"all": Budget("all", (10, UNLIMITED, UNLIMITED))}
-    done = Claim(("t", "done"), 9, 1, replicas=9, stall_cost=64, budgets=("all",), needed=2)
-    poor = Claim(("t", "poor"), 6, 1, budgets=("all",))
-    grants = allocate(budgets, [done, poor])
-    assert (grants[done.key].target, grants[poor.key].target) == (4, 6)
-
-
-def test_priority_comes_before_any_bid():
-    budgets = {"all": Budget("all", (8, UNLIMITED, UNLIMITED))}
-    first = Claim(("t", "first"), 8, 1, priority=1, budgets=("all",))
-    rich = Claim(("t", "rich"), 8, 1, replicas=8, stall_cost=1000.0, budgets=("all",))
-    grants = allocate(budgets, [first, rich])
-    assert (grants[first.key].target, grants[rich.key].target) == (7, 1)
-    assert grants[rich.key].message.endswith("t/first has priority 1")
-
-
-def test_an_existing_minimum_stays_if_not_all_minimums_fit():
-    budgets = {"all": Budget("all", (2, UNLIMITED, UNLIMITED))}
-    there = [
-        Claim(("t", name), 4, 1, replicas=1, stall_cost=0.1, budgets=("all",)) for name in "ab"
+@pytest.mark.parametrize(
+    ("limit", "claims", "targets"),
+    [
+        # Both request 8 now, but one needs 40 for the same stall.
+        (10, [{"requested": 8, "needed": 40}, {"requested": 8, "needed": 8}], [2, 8]),
+        # Workers that are only kept for the window are removed first.
+        (
+            10,
+            [{"requested": 9, "replicas": 9, "stall_cost": 64, "needed": 2}, {"requested": 6}],
+            [4, 6],
+        ),
+        (8, [{"requested": 8, "priority": 1}, {"requested": 8, "replicas": 8, **RICH}], [7, 1]),
+        # Priority comes before any bid for minimums too.
+        (1, [{"requested": 8, "priority": 1}, {"requested": 8, **RICH}], [1, 0]),
+        # An existing minimum stays if not all minimums fit.
+        (
+            2,
+            [
+                {"requested": 4, "replicas": 1, "stall_cost": 0.1},
+                {"requested": 4, "replicas": 1, "stall_cost": 0.1},
+                {"requested": 4, **RICH},
+            ],
+            [1, 1, 0],
+        ),
+    ],
+    ids=["needed", "kept", "priority", "priority of minimums", "existing minimums"],
+)
+def test_the_workers_of_one_budget_are_divided(limit, claims, targets):
+    budgets = {"all": Budget("all", (limit, UNLIMITED, UNLIMITED))}
+    made = [
+        Claim(("t", str(number)), minimum=1, budgets=("all",), **one)
+        for number, one in enumerate(claims)
     ]
-    rich = Claim(("t", "rich"), 4, 1, stall_cost=1000.0, budgets=("all",))
-    grants = allocate(budgets, [*there, rich])
-    assert [grants[one.key].target for one in (*there, rich)] == [1, 1, 0]
-
-
-def test_priority_comes_before_any_bid_for_minimums_too():
-    budgets = {"all": Budget("all", (1, UNLIMITED, UNLIMITED))}
-    first = Claim(("t", "first"), 8, 1, priority=1, budgets=("all",))
-    rich = Claim(("t", "rich"), 8, 1, stall_cost=1000.0, budgets=("all",))
-    grants = allocate(budgets, [first, rich])
-    assert (grants[first.key].target, grants[rich.key].target) == (1, 0)
+    grants = allocate(budgets, made)
+    assert [grants[one.key].target for one in made] == targets
+    if targets == [7, 1]:
+        assert grants[made[1].key].message.endswith("t/0 has priority 1")
 
 
 def test_a_guarantee_gives_no_more_than_its_amount():
@@ -346,12 +349,6 @@ def test_free_workers_go_to_the_highest_bid_first():
     assert (grants[poor.key].workers, grants[rich.key].workers) == (0, 2)
 
 
-def test_the_odd_worker_of_two_equal_inputs_does_not_depend_on_their_order():
-    budgets = {"all": Budget("all", (3, UNLIMITED, UNLIMITED))}
-    equals = [Claim(("t", name), 4, 1, budgets=("all",)) for name in "ab"]
-    assert allocate(budgets, equals) == allocate(budgets, equals[::-1])
-
-
 def test_ten_thousand_inputs_are_allocated_within_a_second():
     chance = random.Random(1)
     budgets = {"everything": Budget("everything", (13_000, UNLIMITED, UNLIMITED))}
@@ -377,3 +374,71 @@ def test_ten_thousand_inputs_are_allocated_within_a_second():
     print(f"{min(seconds):.3f} s of CPU")
     assert sum(one.target for one in grants.values()) == 13_000
     assert min(seconds) < 1.0  # Ten times the usual time: machines differ, and are shared.
+
+
+A, B = ("t", "a"), ("t", "b")
+
+
+def cause(*claims, limit=(10, 8000, UNLIMITED)):
+    """Return what the first claim's message says about its only budget."""
+    limited = [replace(one, budgets=("team",)) for one in claims]
+    grant = allocate({"team": Budget("team", limit)}, limited)[claims[0].key]
+    return grant.message.partition("requested workers: budget team ")[2]
+
+
+LARGE = Claim(A, 3, worker_size=(1, 9000, 0))
+COSTLY = Claim(B, 10, stall_cost=1.0)
+MORE = "is used up; t/b loses more per worker"
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ([Claim(A, 12)], "is used up; no other input uses it"),
+        ([Claim(A, 12), Claim(B, 0)], "is used up; no other input uses it"),
+        ([LARGE], "is smaller than one worker"),
+        ([LARGE, Claim(B, 20)], "is smaller than one worker"),
+        (
+            [Claim(A, 10), Claim(B, 10, stall_cost=1.001)],
+            "is used up; it is shared with t/b, which loses no more per worker",
+        ),
+        ([Claim(A, 10, stall_cost=0.0), COSTLY], MORE),
+        ([Claim(A, 10, 1, replicas=10, needed=0), COSTLY], MORE),
+        ([Claim(A, 10, stall_cost=1e-310), Claim(B, 10, stall_cost=4e12)], MORE),
+        (
+            [Claim(A, 3), Claim(B, 10, 10, replicas=10)],
+            "is used up; minimums and guarantees take the rest",
+        ),
+    ],
+)
+def test_a_message_explains_what_limits_an_input(claims, message):
+    assert cause(*claims) == message
+
+
+@pytest.mark.parametrize("priority", [0, 7])
+def test_an_input_of_another_namespace_is_not_named(priority):
+    rival = Claim(("rivals", "secret-project"), 12, stall_cost=4.0, priority=priority)
+    message = cause(Claim(A, 12, 1), rival)
+    assert "an input of another namespace" in message
+    assert "secret-project" not in message
+    assert "rivals" not in message
+
+
+def test_a_budget_smaller_than_the_dispatcher_is_reported():
+    large = Claim(A, 3, dispatcher=(0, 9000, 0), started=False, budgets=("team",))
+    grant = allocate({"team": Budget("team", (10, 8000, UNLIMITED))}, [large])[A]
+    assert grant.message == (
+        "no dispatcher and 0 of 3 requested workers: budget team is smaller than the dispatcher"
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "why", "grant"),
+    [
+        (4, "", Grant(4, 4)),
+        (1, "", Grant(1, 4, "", "1 of 4 workers until other inputs' pods have terminated")),
+        (4, "is full", Grant(4, 4, "team", "4 of 9 requested workers: budget team is full")),
+    ],
+)
+def test_a_grant_explains_the_cause_or_the_wait(now, why, grant):
+    assert explained_grant(Claim(A, 9), 4, now, "team", why) == grant

@@ -7,8 +7,7 @@ from dataclasses import replace
 from distributed_input.api.resource.policy import UNLIMITED, Budget
 from distributed_input_operator import metrics
 from distributed_input_operator.autoscaling.rates import Measurement
-from distributed_input_operator.budget.claim import Grant
-from distributed_input_operator.budget.usage import BudgetUsage
+from distributed_input_operator.budget.claim import BudgetUsage, Grant
 from distributed_input_operator.controller import input_metrics
 from tests.unit.distributed_input_operator.snapshots import NOW, plan, snapshot
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from distributed_input.api import names
 from distributed_input.api.resource.problems import ResourceError
+from distributed_input.api.resource.yaml_lines import documents
 from distributed_input_operator.injection import pod as injection
-from distributed_input_operator.injection.offline import InjectedManifests, inject_files
+from distributed_input_operator.injection.offline import InjectedManifests, dump_yaml, inject_files
 from distributed_input_operator.injection.trainer_pod import RefusedError
-from distributed_input_operator.injection.yaml_text import dump_yaml
 from distributed_input_operator.objects.snapshot import Settings
 from tests.unit.distributed_input.api.resource.manifests import manifest
 from tests.unit.distributed_input_operator.injection.trainer_pods import (
@@ -177,3 +180,31 @@ def test_a_warning_has_file_and_object():
 def test_the_message_about_invalid_yaml_has_file_and_line():
     with pytest.raises(ResourceError, match=r"job\.yaml:3: is not YAML"):
         inject_files({"job.yaml": "a: 1\nb: [\n"}, SETTINGS)
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20)
+WORDS = [
+    *"y Y yes No on OFF true null ~ Null = << - ? : #x @x !x &x *x %x |x >x 1 01 0o7 0x1F".split(),
+    *"1e3 .5 1_000 1:30 2020-01-01 .inf -.NaN 0b1 +1 a:b a: {} [] {a} '' it's é".split(),
+    *("", " a", "a ", "a: b", "x #y", "l\nm\n", "l \n m", '{"a": "b"}', '"', "\x07"),
+]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(WORDS) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(WORDS), VALUES, min_size=1), min_size=1, max_size=2)
+)
+@example([{"y": {'"\x85': None}}])  # \x85 is a line break in YAML 1.1
+@example([{"y": {"\n\x85": "a\n\r\u2028\u2029"}}])
+def test_written_values_can_be_read_again(values: list[Any]) -> None:
+    text = dump_yaml(values)
+    assert list(yaml.safe_load_all(text)) == values
+    assert [one.value for one in documents(text)] == values
+
+
+def test_words_that_are_not_strings_in_every_version_of_yaml_are_quoted() -> None:
+    assert dump_yaml([["y", "Off", "NULL", "plain"]]) == '---\n- "y"\n- "Off"\n- "NULL"\n- plain\n'

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input_operator.injection.owners.job import COMPLETION_INDEX
+from distributed_input_operator.injection.owners import COMPLETION_INDEX
 from distributed_input_operator.injection.pod import host_network_warnings, inject
 from distributed_input_operator.injection.ports import HOST_PORTS, free_ports
 from distributed_input_operator.injection.trainer_pod import TrainerRank, literal

@@ -9,13 +9,18 @@ from hypothesis import given
 
 from distributed_input.api import names
 from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
+from distributed_input.api.resource.input import ObjectMeta
+from distributed_input.api.resource.sections.template import ResourceRequirements
 from distributed_input_operator.objects.children import (
     APPLIED_ANNOTATION,
+    container_resources,
+    cpus,
     default_image_annotation,
     digest,
     image_pull_policy,
     image_pull_secrets,
     manifest,
+    pod_template,
 )
 from distributed_input_operator.objects.snapshot import Settings
 from tests.unit.distributed_input.api.resource.json_values import json_objects
@@ -124,3 +129,60 @@ def test_the_default_is_the_template_of_release_0_1_0() -> None:
         process = containers(part)[part]
         assert "--tls-dir" not in process["args"]
         assert flag(process["args"], "--token-file") == "/etc/distributed-input/tokens/digits"
+
+
+DEFAULTS = {"cpu": "250m", "memory": "512Mi"}
+
+
+def test_defaults_apply_to_resources_without_request_and_limit():
+    given = ResourceRequirements(requests={"cpu": "2"}, limits={"memory": "1Gi"})
+    assert container_resources(given, DEFAULTS) == {
+        "requests": {"cpu": "2"},
+        "limits": {"memory": "1Gi"},
+    }
+    assert container_resources(ResourceRequirements(), DEFAULTS) == {"requests": DEFAULTS}
+
+
+def test_devices_have_equal_requests_and_limits():
+    found = container_resources(ResourceRequirements(), {}, {"nvidia.com/gpu": "2"})
+    assert found["requests"] == found["limits"] == {"nvidia.com/gpu": "2"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({}, 1),
+        ({"requests": {"cpu": "100m"}}, 1),
+        ({"requests": {"cpu": "2500m"}, "limits": {"cpu": "8"}}, 3),
+        ({"requests": {"memory": "1Gi"}, "limits": {"cpu": "8"}}, 8),
+    ],
+)
+def test_cpus_are_the_request_or_else_the_limit_rounded_up(resources, expected):
+    assert cpus(resources) == expected
+
+
+QUEUE = {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "low"}
+GROUP = {"kueue.x-k8s.io/pod-group-name": "run-1"}
+COUNT = {"kueue.x-k8s.io/pod-group-total-count": "5", "kueue.x-k8s.io/retriable-in-group": "false"}
+
+
+def of_queue(component: str, labels: dict[str, str]) -> list[dict[str, str]]:
+    """Return what a part's pods have of Kueue or of the user, if the input has other keys too."""
+    meta = ObjectMeta(name="digits", labels={**labels, "x": "y"}, annotations={**COUNT, "x": "y"})
+    metadata = pod_template(meta, component, {}, {})["metadata"]
+    return [
+        {key: one for key, one in metadata[kind].items() if "kueue" in key or key == "x"}
+        for kind in ("labels", "annotations")
+    ]
+
+
+@pytest.mark.parametrize("component", [names.DISPATCHER, names.WORKER])
+def test_all_pods_of_an_input_in_a_group_get_its_labels_and_annotations(component: str):
+    assert of_queue(component, {**QUEUE, **GROUP}) == [{**QUEUE, **GROUP}, COUNT]
+
+
+def test_only_workers_wait_in_a_queue_without_a_group():
+    assert [of_queue(one, QUEUE) for one in (names.WORKER, names.DISPATCHER)] == [
+        [QUEUE, {}],
+        [{}, {}],
+    ]

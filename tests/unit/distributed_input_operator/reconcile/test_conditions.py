@@ -286,30 +286,24 @@ def test_without_workers_of_any_kind_the_input_is_paused():
     assert (given["Ready"], given["WorkersAvailable"]) == ("Paused", "Paused")
 
 
-def test_a_status_that_cannot_be_used_is_reported_and_the_input_stays_ready():
-    one = Failure("StatusUnusable", "it has more than 4 MiB")
-    found = reasons(replace(running(), unmeasured=one))
-    assert (found["Unmeasured"], found["Ready"]) == ("StatusUnusable", "Serving")
-    assert "Unmeasured" not in reasons(running())
-
-
-def test_an_error_of_the_dataset_is_reported_and_the_input_stays_ready():
-    measured = Measurement(failing="dataset data:rows: no file, worker h:1")
-    (found,) = [
-        one
-        for one in findings(replace(running(), measured=measured), full_grant(1), None, ())
-        if one.type == "DatasetFailing"
-    ]
-    assert (found.holds, found.message) == (True, measured.failing)
-    given = reasons(replace(running(), measured=measured))
-    assert (given["DatasetFailing"], given["Ready"]) == ("DatasetError", "Serving")
-    assert "DatasetFailing" not in reasons(replace(running(), measured=Measurement()))
-    assert "DatasetFailing" in PROBLEMS, "it has an Event"
-
-
-def test_an_authority_that_cannot_be_signed_is_reported_and_the_input_stays_ready():
-    one = Failure("NotValid", "the certificate of the issuer has expired")
-    found = reasons(replace(running(), unsigned=one))
-    assert (found["AuthorityUnusable"], found["Ready"]) == ("NotValid", "Serving")
-    assert "AuthorityUnusable" not in reasons(running())
-    assert "AuthorityUnusable" in PROBLEMS, "it has an Event"
+@pytest.mark.parametrize(
+    ("change", "kind", "reason"),
+    [
+        ({"unmeasured": Failure("StatusUnusable", "more than 4 MiB")}, "Unmeasured", None),
+        ({"unsigned": Failure("NotValid", "the issuer has expired")}, "AuthorityUnusable", None),
+        (
+            {"measured": Measurement(failing="dataset data:rows: no file, worker h:1")},
+            "DatasetFailing",
+            "DatasetError",
+        ),
+    ],
+)
+def test_a_problem_that_pods_survive_is_reported_and_the_input_stays_ready(change, kind, reason):
+    (problem,) = change.values()
+    found = findings(replace(running(), **change), ONE, None, ())
+    (one,) = [each for each in found if each.type == kind]
+    expected = (reason, problem.failing) if reason else (problem.reason, problem.message)
+    assert (one.holds, one.reason, one.message) == (True, *expected)
+    assert found[0].reason == "Serving"
+    assert kind not in reasons(replace(running(), measured=Measurement()))
+    assert kind in PROBLEMS, "it has an Event"

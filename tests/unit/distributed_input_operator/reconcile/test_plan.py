@@ -183,6 +183,20 @@ def test_other_default_images_alone_restart_nothing(spec):
     assert plan(upgraded(**spec), NOW).objects == ()
 
 
+TWO_MOUNTS = [{"name": "data", "mountPath": path, "subPath": path[1:]} for path in ("/a", "/b")]
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        template({"volumes": [{"name": "data", "emptyDir": {}}]}, volumeMounts=TWO_MOUNTS),
+        template({"nodeSelector": {"kubernetes.io/os": "talos"}}),
+    ],
+)
+def test_other_default_images_keep_pods_with_fields_of_the_user(workers):
+    assert plan(upgraded(workers=workers), NOW).objects == ()
+
+
 def test_other_default_images_come_with_the_next_change_of_the_pods():
     before = upgraded(dataset={"type": "EntryPoint", "entryPoint": {"function": "a:b"}})
     more = replace(

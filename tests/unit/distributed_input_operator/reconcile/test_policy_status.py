@@ -8,7 +8,7 @@ import pytest
 
 from distributed_input.api.resource.policy import UNLIMITED, Budget
 from distributed_input.api.resource.status import PolicyStatus
-from distributed_input_operator.budget.usage import BudgetUsage
+from distributed_input_operator.budget.claim import BudgetUsage
 from distributed_input_operator.reconcile.policy_status import policy_status
 
 NOW = 1_800_000_000.0

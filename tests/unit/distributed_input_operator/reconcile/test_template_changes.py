@@ -28,6 +28,7 @@ from distributed_input_operator.reconcile.template_changes import (
     held_parts,
     rollout_state,
 )
+from tests.unit.distributed_input_operator.objects.builders import from_config_map
 from tests.unit.distributed_input_operator.snapshots import (
     NOW,
     SETTINGS,
@@ -46,6 +47,7 @@ DISPATCHER, WORKER = "digits-dispatcher", "digits-worker"
 SERVING = {"dispatcher": pods_status(1), "worker": pods_status(1)}
 ROLLING = pods_status(1, updated=1, older=1, reason="ReplicaSetUpdated")
 STUCK = pods_status(1, updated=1, older=1, reason=DEADLINE)
+CODE = {"dataset": from_config_map("code")}
 USERS: dict[str, Any] = {"workers": template(image="mine:2"), "dispatcher": {"image": "mine:2"}}
 """A change of both parts."""
 
@@ -156,34 +158,16 @@ def test_a_users_change_does_not_wait(spec):
 
 
 def test_new_code_does_not_wait():
-    source = {
-        "dataset": {
-            "type": "EntryPoint",
-            "entryPoint": {
-                "function": "a:b",
-                "source": {"type": "ConfigMap", "configMap": {"name": "code"}},
-            },
-        }
-    }
-    found = replace(upgraded(serving(**source)), code="new")
+    found = replace(upgraded(serving(**CODE)), code="new")
     assert written(found, Turn.WAIT) == [WORKER]
 
 
 @pytest.mark.parametrize("reason", [CODE_MISSING, CODE_REFUSED])
 def test_code_that_cannot_be_used_leaves_the_running_code(reason: str):
-    source = {
-        "dataset": {
-            "type": "EntryPoint",
-            "entryPoint": {
-                "function": "a:b",
-                "source": {"type": "ConfigMap", "configMap": {"name": "code"}},
-            },
-        }
-    }
     missing = (Failure(reason, "there is no ConfigMap code"),)
-    found = replace(serving(**source), code="", missing=missing)
+    found = replace(serving(**CODE), code="", missing=missing)
     assert written(found) == []
-    new = replace(snapshot(**source), missing=missing)
+    new = replace(snapshot(**CODE), missing=missing)
     assert written(new) == [DISPATCHER]
 
 

@@ -7,14 +7,14 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from distributed_input_operator.autoscaling.demand import recommended_workers, useful_workers
+from distributed_input_operator.autoscaling.decision import recommended_workers, useful_workers
 from distributed_input_operator.autoscaling.rates import Measurement, reconcile_interval
 from distributed_input_operator.budget.claim import InputKey, namespace_of
 from distributed_input_operator.controller.input_metrics import set_measurement
 from distributed_input_operator.controller.work_queue import WorkQueue
 from distributed_input_operator.objects.snapshot import Snapshot
 from distributed_input_operator.objects.worker import parallelism
-from distributed_input_operator.reconcile.live_status import WRITE_SECONDS
+from distributed_input_operator.reconcile.status import WRITE_SECONDS
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
@@ -22,7 +22,13 @@ def list_map(key: str) -> JsonDict:
 class Section(BaseModel):
     """A part of a resource: immutable, camelCase in YAML, without unknown fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=to_camel,
+        use_attribute_docstrings=True,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -59,24 +65,20 @@ class StatusSection(BaseModel):
     Unknown fields are ignored: an older or newer operator may have written the status.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, use_attribute_docstrings=True
+    )
 
 
-def cel(*rules: tuple[str, str]) -> dict[str, Any]:
-    """Return the schema extension for rules that the API server checks.
+def cel(*rules: tuple[str, str]) -> ConfigDict:
+    """Return the configuration of a section with rules that the API server checks.
 
     Each rule needs a validator of the same meaning in its section, because
     `distributed-input run` works without an API server. Rules that compare with the stored object
     (`oldSelf`) need none: a file has no earlier version.
-
-    Args:
-        rules: pairs of CEL expression and message.
-
-    Returns:
-        The value of `json_schema_extra` in a `model_config`.
     """
-    validations = [{"rule": rule, "message": message} for rule, message in rules]
-    return {"x-kubernetes-validations": validations}
+    validations: list[JsonValue] = [{"rule": rule, "message": message} for rule, message in rules]
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": validations})
 
 
 def immutable(
@@ -96,3 +98,16 @@ def immutable(
         )
         for field in fields
     )
+
+
+def unwrapped(schema: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return a JSON schema without `$ref`, `anyOf` and `allOf`. Outer keywords override inner."""
+    if "x-kubernetes-int-or-string" in schema:
+        return schema
+    outer = {key: schema[key] for key in schema if key not in {"anyOf", "allOf", "$ref"}}
+    if "$ref" in schema:
+        return unwrapped({**defs[schema["$ref"].rpartition("/")[2]], **outer}, defs)
+    for part in schema.get("anyOf", []) + schema.get("allOf", []):
+        if part.get("type") != "null":
+            return unwrapped({**part, **outer}, defs)
+    return schema

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from distributed_input.api.resource.base import unwrapped
 from distributed_input.api.resource.input import API_VERSION, GROUP, KIND, DistributedInput
 from distributed_input.api.resource.policy import (
     POLICY_KIND,
@@ -155,7 +156,7 @@ def _root(
 
 def structural(schema: Schema, defs: dict[str, Schema]) -> Schema:
     """Convert a JSON schema and all schemas below it to a structural schema."""
-    schema = _unwrapped(schema, defs)
+    schema = unwrapped(schema, defs)
     result = {key: schema[key] for key in sorted(schema) if key in _KEYWORDS}
     if "const" in schema:
         result["enum"] = [schema["const"]]
@@ -191,19 +192,6 @@ def _with_default(schema: Schema) -> Schema:
         fields = schema.get("properties", {}).values()
         return {**rest, "default": {}} if any("default" in field for field in fields) else rest
     return rest if default is None else {**rest, "default": default}
-
-
-def _unwrapped(schema: Schema, defs: dict[str, Schema]) -> Schema:
-    """Return a schema without `$ref`, `anyOf` and `allOf`. Outer keywords override inner ones."""
-    if "x-kubernetes-int-or-string" in schema:
-        return schema
-    outer = {key: schema[key] for key in schema if key not in {"anyOf", "allOf", "$ref"}}
-    if "$ref" in schema:
-        return _unwrapped({**defs[schema["$ref"].rpartition("/")[2]], **outer}, defs)
-    for part in schema.get("anyOf", []) + schema.get("allOf", []):
-        if part.get("type") != "null":
-            return _unwrapped({**part, **outer}, defs)
-    return schema
 
 
 def without_defaults(schema: Schema) -> Schema:

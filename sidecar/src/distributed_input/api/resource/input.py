@@ -17,8 +17,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+from pydantic.alias_generators import to_snake
 
+from distributed_input.api.config import (
+    BatchingConfig,
+    CodeSource,
+    DatasetConfig,
+    DeliveryConfig,
+    InputConfig,
+)
 from distributed_input.api.resource.base import Section, cel, immutable
 from distributed_input.api.resource.scalars import (
     DOMAIN_PATH,
@@ -26,6 +34,7 @@ from distributed_input.api.resource.scalars import (
     Name,
     Namespace,
     problem,
+    quantity_bytes,
 )
 from distributed_input.api.resource.sections.dataset import BatchingSpec, DatasetSpec
 from distributed_input.api.resource.sections.processes import (
@@ -59,20 +68,18 @@ def manager(operator_class: str) -> str | None:
 class ObjectMeta(Section):
     """The name, namespace, labels and annotations of the object."""
 
-    name: Name = Field(
-        description="Name of the input, as in `connect(name)` in the trainer. Required."
-    )
-    namespace: Namespace | None = Field(
-        default=None, description="Namespace of the object. Default: kubectl's namespace."
-    )
-    labels: dict[str, str] = Field(
-        default={}, description="Labels, as on every Kubernetes object. Default: none."
-    )
-    annotations: dict[str, str] = Field(
-        default={}, description="Annotations, as on every Kubernetes object. Default: none."
-    )
-    uid: str | None = Field(default=None, description="Set by the API server.")
-    generation: int | None = Field(default=None, description="Set by the API server.")
+    name: Name
+    """Name of the input, as in `connect(name)` in the trainer. Required."""
+    namespace: Namespace | None = None
+    """Namespace of the object. Default: kubectl's namespace."""
+    labels: dict[str, str] = Field(default={})
+    """Labels, as on every Kubernetes object. Default: none."""
+    annotations: dict[str, str] = Field(default={})
+    """Annotations, as on every Kubernetes object. Default: none."""
+    uid: str | None = None
+    """Set by the API server."""
+    generation: int | None = None
+    """Set by the API server."""
 
     @model_validator(mode="before")
     @classmethod
@@ -98,125 +105,88 @@ _OPEN_SERVICE = (
 class InputSpec(Section):
     """The desired input pipeline."""
 
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (
-                "!has(self.partitions) || !has(self.batching.globalBatchSize) || "
-                "self.batching.globalBatchSize % self.partitions == 0",
-                "partitions does not divide batching.globalBatchSize: set partitions to a divisor "
-                "of it",
-            ),
-            (
-                "!has(self.tfDataService) || !self.tfDataService.staticSharding || "
-                "!has(self.workers) || !has(self.workers.autoscaling)",
-                "tfDataService.staticSharding needs a fixed number of workers: remove "
-                "workers.autoscaling, or use ShardingPolicy OFF or DYNAMIC without staticSharding",
-            ),
-            (
-                "!has(self.tfDataService) || !(self.tfDataService.port in "
-                "[has(self.dispatcher) && has(self.dispatcher.port) ? self.dispatcher.port : 7070, "
-                "7070, 9090])",
-                "tfDataService.port is already used in the dispatcher's pod: use another port, for "
-                "example 7080",
-            ),
-            (
-                "!has(self.tfDataService) || self.encryption == 'None'",
-                f"tfDataService {_UNPROTECTED_SERVICE}",
-            ),
-            (
-                "!has(self.tfDataService) || self.networkPolicy == 'Restricted'",
-                f"tfDataService {_OPEN_SERVICE}",
-            ),
-            *immutable("processingMode", "numSplits", "partitions", "seed"),
-            *immutable(
-                "encryption", because="running trainers have either a token or a certificate"
-            ),
-            *immutable("managedBy", because="the objects of an input belong to one operator"),
-        )
+    model_config = cel(
+        (
+            "!has(self.partitions) || !has(self.batching.globalBatchSize) || "
+            "self.batching.globalBatchSize % self.partitions == 0",
+            "partitions does not divide batching.globalBatchSize: set partitions to a divisor "
+            "of it",
+        ),
+        (
+            "!has(self.tfDataService) || !self.tfDataService.staticSharding || "
+            "!has(self.workers) || !has(self.workers.autoscaling)",
+            "tfDataService.staticSharding needs a fixed number of workers: remove "
+            "workers.autoscaling, or use ShardingPolicy OFF or DYNAMIC without staticSharding",
+        ),
+        (
+            "!has(self.tfDataService) || !(self.tfDataService.port in "
+            "[has(self.dispatcher) && has(self.dispatcher.port) ? self.dispatcher.port : 7070, "
+            "7070, 9090])",
+            "tfDataService.port is already used in the dispatcher's pod: use another port, for "
+            "example 7080",
+        ),
+        (
+            "!has(self.tfDataService) || self.encryption == 'None'",
+            f"tfDataService {_UNPROTECTED_SERVICE}",
+        ),
+        (
+            "!has(self.tfDataService) || self.networkPolicy == 'Restricted'",
+            f"tfDataService {_OPEN_SERVICE}",
+        ),
+        *immutable("processingMode", "numSplits", "partitions", "seed"),
+        *immutable("encryption", because="running trainers have either a token or a certificate"),
+        *immutable("managedBy", because="the objects of an input belong to one operator"),
     )
 
-    dataset: DatasetSpec = Field(
-        default=DatasetSpec(type="Trainer"),
-        description="Dataset to read. Default: the trainer sends it.",
-    )
-    processing_mode: Literal["DistributedEpoch", "ParallelEpochs"] = Field(
-        default="DistributedEpoch",
-        description="Rows of an epoch. DistributedEpoch: the trainers share the rows, each row "
-        "once. ParallelEpochs: each trainer gets every row once. Default: DistributedEpoch.",
-    )
-    num_splits: Annotated[int, Field(ge=1, le=65536)] | None = Field(
-        default=None,
-        description="Number of splits of the dataset. A split is the unit of work of a worker. "
-        "Default: derived from the dataset; 4 per partition, and up to 512 if it is large.",
-        examples=[32],
-    )
+    dataset: DatasetSpec = DatasetSpec(type="Trainer")
+    """Dataset to read. Default: the trainer sends it."""
+    processing_mode: Literal["DistributedEpoch", "ParallelEpochs"] = "DistributedEpoch"
+    """Rows of an epoch. DistributedEpoch: the trainers share the rows, each row once.
+    ParallelEpochs: each trainer gets every row once. Default: DistributedEpoch."""
+    num_splits: Annotated[int, Field(ge=1, le=65536)] | None = Field(default=None, examples=[32])
+    """Number of splits of the dataset. A split is the unit of work of a worker. Default: derived
+    from the dataset; 4 per partition, and up to 512 if it is large."""
     partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] | None = Field(
-        default=None,
-        description="Number of partitions: ordered lists of splits, which are distributed over "
-        "the trainers. The number of trainers must divide it. Default: the largest divisor of the "
-        "global batch size, at most 8.",
-        examples=[8],
+        default=None, examples=[8]
     )
-    seed: int = Field(
-        default=0,
-        ge=0,
-        le=2**63 - 1,
-        description="Seed of every shuffle, combined with the number of the epoch. Default: 0.",
-    )
-    epochs: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(
-        default=None, description="Number of epochs. Default: no limit.", examples=[10]
-    )
-    batching: BatchingSpec = Field(
-        default=BatchingSpec(),
-        description="Size of batches, and handling of an epoch's last batch.",
-    )
-    determinism: Literal["Strict", "Warn", "Relaxed"] = Field(
-        default="Warn",
-        description="Reaction if a replayed split produces different rows. Strict: raise an "
-        "error. Warn: log a warning. Relaxed: count it, and let random values differ when a split "
-        "runs again. Default: Warn.",
-    )
-    workers: WorkersSpec = Field(
-        default=WorkersSpec(), description="Processes that run the input pipeline."
-    )
-    trainers: TrainersSpec = Field(
-        default=TrainersSpec(),
-        description="Cost of trainers that wait for rows. Used if an InputPolicy has budgets.",
-    )
-    dispatcher: DispatcherSpec = Field(
-        default=DispatcherSpec(),
-        description="Process that registers workers and trainers, and assigns splits.",
-    )
-    sidecar: SidecarSpec = Field(
-        default=SidecarSpec(),
-        description="Process beside each trainer that fetches the trainer's rows.",
-    )
-    tf_data_service: TfDataServiceSpec | None = Field(
-        default=None,
-        description="TensorFlow's own tf.data service in the same pods, for programs that call "
-        "tf.data.experimental.service.distribute. It keeps its own limits: a lost worker loses "
-        "elements, nothing is checkpointed, and it does not check a token. Default: disabled.",
-        examples=[{}],
-    )
-    encryption: Literal["None", "Control", "All"] = Field(
-        default="All",
-        description="Mutual TLS between the processes of the input. All: on every connection. "
-        "Control: not on the direct connections that carry rows, for networks that all users may "
-        "read. None: no encryption; a token authorizes all calls. Immutable. "
-        "`distributed-input run` ignores this field. Default: All.",
-    )
-    network_policy: Literal["Restricted", "Open"] = Field(
-        default="Restricted",
-        description="Clients that the input's NetworkPolicy allows, if the cluster enforces "
-        "NetworkPolicies. Restricted: only the input's own trainers. Open: every client with the "
-        "input's token. Use Open for trainers with hostNetwork, because a NetworkPolicy cannot "
-        "select them. Default: Restricted.",
-    )
-    suspend: bool = Field(
-        default=False,
-        description="Stop the dispatcher and the workers while true. Trainers wait and then "
-        "resume at their position. Default: false.",
-    )
+    """Number of partitions: ordered lists of splits, which are distributed over the trainers. The
+    number of trainers must divide it. Default: the largest divisor of the global batch size, at
+    most 8."""
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+    """Seed of every shuffle, combined with the number of the epoch. Default: 0."""
+    epochs: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(default=None, examples=[10])
+    """Number of epochs. Default: no limit."""
+    batching: BatchingSpec = BatchingSpec()
+    """Size of batches, and handling of an epoch's last batch."""
+    determinism: Literal["Strict", "Warn", "Relaxed"] = "Warn"
+    """Reaction if a replayed split produces different rows. Strict: raise an error. Warn: log a
+    warning. Relaxed: count it, and let random values differ when a split runs again. Default:
+    Warn."""
+    workers: WorkersSpec = WorkersSpec()
+    """Processes that run the input pipeline."""
+    trainers: TrainersSpec = TrainersSpec()
+    """Cost of trainers that wait for rows. Used if an InputPolicy has budgets."""
+    dispatcher: DispatcherSpec = DispatcherSpec()
+    """Process that registers workers and trainers, and assigns splits."""
+    sidecar: SidecarSpec = SidecarSpec()
+    """Process beside each trainer that fetches the trainer's rows."""
+    tf_data_service: TfDataServiceSpec | None = Field(default=None, examples=[{}])
+    """TensorFlow's own tf.data service in the same pods, for programs that call
+    tf.data.experimental.service.distribute. It keeps its own limits: a lost worker loses elements,
+    nothing is checkpointed, and it does not check a token. Default: disabled."""
+    encryption: Literal["None", "Control", "All"] = "All"
+    """Mutual TLS between the processes of the input. All: on every connection. Control: not on the
+    direct connections that carry rows, for networks that all users may read. None: no encryption; a
+    token authorizes all calls. Immutable. `distributed-input run` ignores this field. Default:
+    All."""
+    network_policy: Literal["Restricted", "Open"] = "Restricted"
+    """Clients that the input's NetworkPolicy allows, if the cluster enforces NetworkPolicies.
+    Restricted: only the input's own trainers. Open: every client with the input's token. Use Open
+    for trainers with hostNetwork, because a NetworkPolicy cannot select them. Default:
+    Restricted."""
+    suspend: bool = False
+    """Stop the dispatcher and the workers while true. Trainers wait and then resume at their
+    position. Default: false."""
     managed_by: ManagedBy | None = Field(
         default=None,
         description=f"Controller that manages this input. {GROUP}/CLASS: the operator whose chart "
@@ -277,5 +247,37 @@ class DistributedInput(Section):
     api_version: Literal["distributed-input.dev/v1beta1"]
     kind: Literal["DistributedInput"]
     metadata: ObjectMeta
-    spec: InputSpec = Field(default=InputSpec(), description="The desired input pipeline.")
-    status: Anything = Field(default={}, description="Written by the operator.")
+    spec: InputSpec = InputSpec()
+    """The desired input pipeline."""
+    status: Anything = Field(default={})
+    """Written by the operator."""
+
+
+def input_config(resource: DistributedInput) -> InputConfig:
+    """Return the fields of the spec about the rows and their order.
+
+    Fields about the number, place and resources of processes are not part of it. The processes
+    write the values of enumerations in snake_case: `DistributedEpoch` is `distributed_epoch`.
+    """
+    spec, dataset = resource.spec, resource.spec.dataset
+    entry = dataset.entry_point
+    return InputConfig(
+        dataset=DatasetConfig(
+            entry.function if entry else None,
+            entry.args if entry else {},
+            CodeSource(dataset.path, dataset.config_map),
+        ),
+        processing_mode=to_snake(spec.processing_mode),
+        num_splits=spec.num_splits,
+        partitions=spec.partitions,
+        seed=spec.seed,
+        epochs=spec.epochs,
+        batching=BatchingConfig(spec.batching.global_batch_size, to_snake(spec.batching.remainder)),
+        determinism=to_snake(spec.determinism),
+        sidecar=DeliveryConfig(
+            spec.sidecar.read_ahead,
+            spec.sidecar.timeout_seconds,
+            quantity_bytes(spec.sidecar.buffer),
+            to_snake(spec.sidecar.transfer),
+        ),
+    )

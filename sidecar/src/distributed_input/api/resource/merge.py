@@ -39,12 +39,8 @@ Keyed = dict[tuple[Any, ...], Any]
 def by_key(items: Any, field: str, parent: str = "") -> Keyed | None:
     """Return the elements of a list by key. None: it is no list, or it is atomic.
 
-    A key may repeat, for example in `env`. Its elements then differ in their occurrence.
-
-    Args:
-        items: the list.
-        field: name of the field that has the list.
-        parent: name of the field that has the object with `field`.
+    A key may repeat, for example in `env`. Its elements then differ in their occurrence. `field`
+    has the list, and `parent` has the object with `field`.
     """
     keys = LIST_KEYS.get(field) or LIST_KEYS.get(f"{parent}.{field}")
     if keys is None or not isinstance(items, list):
@@ -66,14 +62,9 @@ def merge(base: Any, override: Any, field: str = "", parent: str = "") -> Any:
     """Return `base` with `override` merged over it. Both are JSON and do not change.
 
     Mappings merge by key, and null removes a key. Lists merge by the same keys as in the API
-    server: containers by name, volume mounts by path. A port replaces another one of the same
-    name, because the API server refuses both. Other values of `override` replace those of `base`.
-
-    Args:
-        base: the generated value.
-        override: the user's value.
-        field: name of the field that has the value, or the list with the value.
-        parent: name of the field that has the object with `field`.
+    server: containers by name, volume mounts by path. A port replaces another one of the same name,
+    because the API server refuses both. Other values of `override` replace those of `base`. `field`
+    has the value, or the list with the value. `parent` has the object with `field`.
     """
     if isinstance(base, dict) and isinstance(override, dict):
         result = {**base, **override}

@@ -30,10 +30,6 @@ def no_check(_resource: DistributedInput) -> Iterable[Problem]:
 def parse(text: str, source: str = "<text>") -> DistributedInput:
     """Return the only DistributedInput in a YAML text. Documents of other kinds are ignored.
 
-    Args:
-        text: YAML, with one or more documents.
-        source: name of the text in error messages.
-
     Raises:
         ResourceError: the text is not YAML, or does not have exactly one valid DistributedInput.
     """
@@ -45,11 +41,7 @@ def parse_all(
 ) -> list[DistributedInput]:
     """Return all DistributedInputs in a YAML text, at least one, in their order.
 
-    Args:
-        text: YAML, with one or more documents.
-        source: name of the text in error messages.
-        folder: absolute folder that a relative `source.path` is joined to. None: the path stays.
-        check: returns further problems of a valid resource.
+    A relative `source.path` is joined to `folder`. `check` returns further problems of a resource.
 
     Raises:
         ResourceError: the text is not YAML, has no DistributedInput, or an invalid one. The error

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from distributed_input.api.resource.base import Section, cel, list_map
 from distributed_input.api.resource.scalars import (
@@ -36,7 +36,6 @@ from distributed_input.api.resource.scalars import (
     problem,
     quantity,
 )
-from distributed_input.api.resource.selectors import LabelSelector
 
 POLICY_KIND = "InputPolicy"
 POLICY_PLURAL = "inputpolicies"
@@ -64,26 +63,81 @@ BudgetName = Annotated[
 ]
 
 
+_WITH_VALUES = ("In", "NotIn")
+
+
+class LabelRequirement(Section):
+    """A requirement on one label."""
+
+    model_config = cel(
+        (
+            "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+            "operators In and NotIn need values, and Exists and DoesNotExist exclude them: "
+            "correct operator, or add or remove values",
+        )
+    )
+
+    key: Annotated[str, Field(min_length=1, max_length=317)] = Field(examples=["team"])
+    """Key of the label. Required."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """In: the label has one of the values. NotIn: it has none of them, or does not exist. Exists
+    and DoesNotExist: whether it exists, with any value. Required."""
+    values: list[Annotated[str, Field(max_length=63)]] = Field(default=[])
+    """Values of the label. Required for In and NotIn."""
+
+    @model_validator(mode="after")
+    def _check_values(self) -> LabelRequirement:
+        if (self.operator in _WITH_VALUES) != bool(self.values):
+            needs = "needs" if self.operator in _WITH_VALUES else "excludes"
+            raise problem(f"operator {self.operator} {needs} values", "values")
+        return self
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels meets the requirement."""
+        match self.operator:
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":
+                return labels.get(self.key) not in self.values
+            case "Exists":
+                return self.key in labels
+        return self.key not in labels
+
+
+class LabelSelector(Section):
+    """Labels of objects. All requirements must be met. Without any, all objects match."""
+
+    match_labels: dict[str, str] = Field(default={}, examples=[{"team": "vision"}])
+    """Labels with their values. Default: any labels."""
+    match_expressions: list[LabelRequirement] = Field(default=[])
+    """Requirements on labels. Default: none."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all objects match."""
+        return not self.match_labels and not self.match_expressions
+
+    def matches(self, labels: Mapping[str, str] | None) -> bool:
+        """Whether an object matches. With unknown labels (None), it may."""
+        return labels is None or (
+            all(labels.get(key) == value for key, value in self.match_labels.items())
+            and all(one.matches(labels) for one in self.match_expressions)
+        )
+
+
 class Amounts(Section):
     """A number of worker pods and their total requests. Only fields that are set apply."""
 
-    workers: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None, description="Number of worker pods.", examples=[60]
-    )
+    workers: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(default=None, examples=[60])
+    """Number of worker pods."""
     resources: dict[str, Quantity] = Field(
-        default={},
-        description="Requests of dispatchers and workers, by resource: cpu, memory, or any other, "
-        "such as accelerators. Default: none.",
-        examples=[{"cpu": "400", "memory": "2Ti", "nvidia.com/gpu": "8"}],
+        default={}, examples=[{"cpu": "400", "memory": "2Ti", "nvidia.com/gpu": "8"}]
     )
+    """Requests of dispatchers and workers, by resource: cpu, memory, or any other, such as
+    accelerators. Default: none."""
 
     def amount(self, default: int, others: Sequence[str] = ()) -> Amount:
-        """Return the values, with `default` for each field that is not set.
-
-        Args:
-            default: value of a field that is not set.
-            others: names of the other resources, in the order of the result.
-        """
+        """Return the values, with `default` for each field that is not set."""
         units = {"cpu": 1000, "memory": 1, **dict.fromkeys(others, 1)}
         found = {name: self.resources.get(name) for name in units}
         return (
@@ -106,63 +160,47 @@ def _has_labels(selector: str) -> str:
 class BudgetSpec(Section):
     """Limits and guarantees for the workers of a group of inputs."""
 
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (
-                "!(has(self.guaranteed) && has(self.limits) && has(self.guaranteed.workers) && "
-                "has(self.limits.workers)) || self.guaranteed.workers <= self.limits.workers",
-                "guaranteed.workers is greater than limits.workers: lower guaranteed.workers",
-            ),
-            (
-                "!(has(self.guaranteed) && has(self.limits) && has(self.guaranteed.resources) && "
-                "has(self.limits.resources)) || self.guaranteed.resources.all(one, "
-                "!(one in self.limits.resources) || "
-                f"{cel_number('self.guaranteed.resources[one]')} <= "
-                f"{cel_number('self.limits.resources[one]')})",
-                "guaranteed.resources is greater than limits.resources: lower guaranteed.resources",
-            ),
-            (
-                "self.appliesTo != 'OtherInputs' || !(has(self.namespaces) && "
-                "size(self.namespaces) > 0 || "
-                f"{_has_labels('self.namespaceSelector')} || {_has_labels('self.selector')})",
-                "appliesTo OtherInputs excludes namespaces, namespaceSelector and selector: remove "
-                "them, or use another budget",
-            ),
-        )
+    model_config = cel(
+        (
+            "!(has(self.guaranteed) && has(self.limits) && has(self.guaranteed.workers) && "
+            "has(self.limits.workers)) || self.guaranteed.workers <= self.limits.workers",
+            "guaranteed.workers is greater than limits.workers: lower guaranteed.workers",
+        ),
+        (
+            "!(has(self.guaranteed) && has(self.limits) && has(self.guaranteed.resources) && "
+            "has(self.limits.resources)) || self.guaranteed.resources.all(one, "
+            "!(one in self.limits.resources) || "
+            f"{cel_number('self.guaranteed.resources[one]')} <= "
+            f"{cel_number('self.limits.resources[one]')})",
+            "guaranteed.resources is greater than limits.resources: lower guaranteed.resources",
+        ),
+        (
+            "self.appliesTo != 'OtherInputs' || !(has(self.namespaces) && "
+            "size(self.namespaces) > 0 || "
+            f"{_has_labels('self.namespaceSelector')} || {_has_labels('self.selector')})",
+            "appliesTo OtherInputs excludes namespaces, namespaceSelector and selector: remove "
+            "them, or use another budget",
+        ),
     )
 
-    name: BudgetName = Field(
-        description="Name of the budget in status messages and metrics. Required."
-    )
-    applies_to: Literal["SelectedInputs", "OtherInputs"] = Field(
-        default="SelectedInputs",
-        description="Inputs in the budget. SelectedInputs: those that namespaces, "
-        "namespaceSelector and selector select together; all inputs if none of these is set. "
-        "OtherInputs: those that no other budget selects. Default: SelectedInputs.",
-    )
-    namespaces: list[Namespace] = Field(
-        default=[],
-        description="Names of the inputs' namespaces. Needs no right to read namespaces. "
-        "Default: all namespaces.",
-    )
-    namespace_selector: LabelSelector = Field(
-        default=LabelSelector(),
-        description="Labels of the inputs' namespaces. Default: any labels.",
-    )
-    selector: LabelSelector = Field(
-        default=LabelSelector(),
-        description="Labels of the inputs. Users who may change an input can change them. "
-        "Default: any labels.",
-    )
-    limits: Amounts = Field(
-        default=Amounts(),
-        description="Maximum for all inputs in the budget. Default: no limits.",
-    )
-    guaranteed: Amounts = Field(
-        default=Amounts(),
-        description="Workers that these inputs get before other inputs. An unused part is lent to "
-        "other inputs, whose workers drain when it is needed. Default: none.",
-    )
+    name: BudgetName
+    """Name of the budget in status messages and metrics. Required."""
+    applies_to: Literal["SelectedInputs", "OtherInputs"] = "SelectedInputs"
+    """Inputs in the budget. SelectedInputs: those that namespaces, namespaceSelector and selector
+    select together; all inputs if none of these is set. OtherInputs: those that no other budget
+    selects. Default: SelectedInputs."""
+    namespaces: list[Namespace] = Field(default=[])
+    """Names of the inputs' namespaces. Needs no right to read namespaces. Default: all
+    namespaces."""
+    namespace_selector: LabelSelector = LabelSelector()
+    """Labels of the inputs' namespaces. Default: any labels."""
+    selector: LabelSelector = LabelSelector()
+    """Labels of the inputs. Users who may change an input can change them. Default: any labels."""
+    limits: Amounts = Amounts()
+    """Maximum for all inputs in the budget. Default: no limits."""
+    guaranteed: Amounts = Amounts()
+    """Workers that these inputs get before other inputs. An unused part is lent to other inputs,
+    whose workers drain when it is needed. Default: none."""
 
     @model_validator(mode="after")
     def _check_guarantees(self) -> BudgetSpec:
@@ -196,13 +234,7 @@ class BudgetSpec(Section):
         labels: Mapping[str, str] | None,
         namespace_labels: Mapping[str, str] | None = None,
     ) -> bool:
-        """Whether this budget selects an input. With unknown labels (None), it may.
-
-        Args:
-            namespace: the input's namespace.
-            labels: the input's labels.
-            namespace_labels: the labels of its namespace.
-        """
+        """Whether this budget selects an input. With unknown labels (None), it may."""
         if self.namespaces and namespace not in self.namespaces:
             return False
         return self.namespace_selector.matches(namespace_labels) and self.selector.matches(labels)
@@ -216,45 +248,30 @@ class BudgetSpec(Section):
 class PriorityClassSpec(Section):
     """A priority that inputs can name."""
 
-    name: PriorityClassName = Field(
-        description="Name of the class in spec.trainers.priorityClass of inputs. Required."
-    )
-    value: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        description="Inputs with a higher value get all workers that they need before other inputs "
-        "get more than their minimum. Required.",
-        examples=[100],
-    )
-    namespaces: list[Namespace] = Field(
-        default=[],
-        description="Namespaces of the inputs that may use the class. Default: all namespaces.",
-    )
+    name: PriorityClassName
+    """Name of the class in spec.trainers.priorityClass of inputs. Required."""
+    value: Annotated[int, Field(ge=-1000, le=1000)] = Field(examples=[100])
+    """Inputs with a higher value get all workers that they need before other inputs get more than
+    their minimum. Required."""
+    namespaces: list[Namespace] = Field(default=[])
+    """Namespaces of the inputs that may use the class. Default: all namespaces."""
 
 
 class CapsSpec(Section):
     """Maximums of what inputs declare about themselves. A higher value counts as the maximum."""
 
-    priority: Annotated[int, Field(ge=-1000, le=1000)] | None = Field(
-        default=None,
-        description="Maximum of spec.trainers.priority, which counts without priorityClasses. "
-        "Default: no maximum.",
-        examples=[0],
-    )
-    weight: Weight | None = Field(
-        default=None,
-        description="Maximum of spec.trainers.weight, from 1m to 1000. Default: no maximum.",
-        examples=["1"],
-    )
+    priority: Annotated[int, Field(ge=-1000, le=1000)] | None = Field(default=None, examples=[0])
+    """Maximum of spec.trainers.priority, which counts without priorityClasses. Default: no
+    maximum."""
+    weight: Weight | None = Field(default=None, examples=["1"])
+    """Maximum of spec.trainers.weight, from 1m to 1000. Default: no maximum."""
     accelerators: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        default=None,
-        description="Maximum number of accelerators of one input, of all its trainers together. "
-        "Default: no maximum.",
-        examples=[64],
+        default=None, examples=[64]
     )
-    min_replicas: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        default=None,
-        description="Maximum of spec.workers.autoscaling.minReplicas. Default: no maximum.",
-        examples=[2],
-    )
+    """Maximum number of accelerators of one input, of all its trainers together. Default: no
+    maximum."""
+    min_replicas: Annotated[int, Field(ge=1, le=1000)] | None = Field(default=None, examples=[2])
+    """Maximum of spec.workers.autoscaling.minReplicas. Default: no maximum."""
 
     def limited(
         self, name: Literal["priority", "weight", "accelerators", "min_replicas"], declared: float
@@ -267,33 +284,22 @@ class CapsSpec(Section):
 class PolicySpec(Section):
     """The rules for sharing workers when not all inputs can get what they need."""
 
-    budgets: list[BudgetSpec] = Field(
-        default=[],
-        description="Budgets of groups of inputs. An input can be in several; each of them "
-        "applies. Default: none.",
-        json_schema_extra=list_map("name"),
-    )
-    stall_costs: dict[str, Cost] = Field(
-        default={},
-        description="Cost of one waiting accelerator, in any unit, from 0 to 1M, by the name in "
-        "spec.trainers.accelerator of the inputs. Default: cost 1 for each name.",
-        examples=[{"nvidia-h100": "4"}],
-    )
+    budgets: list[BudgetSpec] = Field(default=[], json_schema_extra=list_map("name"))
+    """Budgets of groups of inputs. An input can be in several; each of them applies. Default:
+    none."""
+    stall_costs: dict[str, Cost] = Field(default={}, examples=[{"nvidia-h100": "4"}])
+    """Cost of one waiting accelerator, in any unit, from 0 to 1M, by the name in
+    spec.trainers.accelerator of the inputs. Default: cost 1 for each name."""
     priority_classes: list[PriorityClassSpec] = Field(
-        default=[],
-        description="The priorities that inputs can have. With classes, spec.trainers.priority of "
-        "inputs does not count. Default: no classes.",
-        json_schema_extra=list_map("name"),
+        default=[], json_schema_extra=list_map("name")
     )
-    caps: CapsSpec = Field(
-        default=CapsSpec(),
-        description="Maximums of what inputs declare about themselves. Default: none.",
-    )
-    modules: list[ModuleName] = Field(
-        default=[],
-        description="Modules whose functions may be entry points, each with all modules below it. "
-        "Default: all modules.",
-    )
+    """The priorities that inputs can have. With classes, spec.trainers.priority of inputs does not
+    count. Default: no classes."""
+    caps: CapsSpec = CapsSpec()
+    """Maximums of what inputs declare about themselves. Default: none."""
+    modules: list[ModuleName] = Field(default=[])
+    """Modules whose functions may be entry points, each with all modules below it. Default: all
+    modules."""
 
     @model_validator(mode="after")
     def _check_names_are_unique(self) -> PolicySpec:
@@ -342,10 +348,8 @@ class PolicySpec(Section):
     def priority(self, namespace: str, name: str, declared: int) -> int:
         """Return what counts as an input's priority.
 
-        Args:
-            namespace: the input's namespace.
-            name: its priority class. Empty: none. A class that it may not use counts as none.
-            declared: the number that it declares. It counts if the policy has no classes.
+        The declared number counts if the policy has no classes. A class that it may not use counts
+        as none.
         """
         if self.priority_classes:
             return self.classes_of(namespace).get(name, 0)
@@ -362,5 +366,7 @@ class InputPolicy(Section):
     api_version: Literal["distributed-input.dev/v1beta1"]
     kind: Literal["InputPolicy"]
     metadata: Anything
-    spec: PolicySpec = Field(default=PolicySpec(), description="The desired policy.")
-    status: Anything = Field(default={}, description="Written by the operator.")
+    spec: PolicySpec = PolicySpec()
+    """The desired policy."""
+    status: Anything = Field(default={})
+    """Written by the operator."""

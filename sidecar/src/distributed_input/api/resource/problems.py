@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from distributed_input.api.resource.base import unwrapped
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.yaml_lines import FieldPath
 
@@ -162,30 +163,15 @@ def _root(model: type[BaseModel]) -> Schema:
     return model.model_json_schema()
 
 
-def _resolved(schema: Schema, model: type[BaseModel]) -> Schema:
-    """Return a schema without `$ref`, `anyOf` and `allOf`. Outer keywords override inner ones."""
-    if "x-kubernetes-int-or-string" in schema:
-        return schema
-    outer = {key: schema[key] for key in schema if key not in {"anyOf", "allOf", "$ref"}}
-    if "$ref" in schema:
-        referenced = _root(model)["$defs"][schema["$ref"].rpartition("/")[2]]
-        return _resolved({**referenced, **outer}, model)
-    for part in schema.get("anyOf", []) + schema.get("allOf", []):
-        if part.get("type") != "null":
-            return _resolved({**part, **outer}, model)
-    return schema
-
-
 def _schema_at(path: FieldPath, model: type[BaseModel]) -> Schema:
     """Return the schema of a field, or an empty one for a field inside free-form JSON."""
-    schema = _resolved(_root(model), model)
+    root = _root(model)
+    schema = unwrapped(root, root["$defs"])
     for step in path:
-        properties = schema.get("properties", {})
-        if step in properties:
-            schema = _resolved(properties[step], model)
-            continue
-        extra = schema.get("items" if isinstance(step, int) else "additionalProperties")
-        schema = _resolved(extra, model) if isinstance(extra, dict) else {}
+        found = schema.get("properties", {}).get(step)
+        if found is None:
+            found = schema.get("items" if isinstance(step, int) else "additionalProperties")
+        schema = unwrapped(found, root["$defs"]) if isinstance(found, dict) else {}
     return schema
 
 

@@ -6,6 +6,7 @@ import functools
 import keyword
 import math
 import re
+from collections.abc import Callable
 from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any
 
@@ -36,9 +37,7 @@ _DECIMAL = {"m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 def problem(text: str, *at: str) -> PydanticCustomError:
     """Return an error with this message, for a validator to raise.
 
-    Args:
-        text: what is wrong and what to do.
-        at: path of the field below the validated value. Empty: the validated value itself.
+    `at` is the path of the field below the validated value.
     """
     return PydanticCustomError("problem", "{text}", {"text": text, "at": list(at)})
 
@@ -57,31 +56,15 @@ def _check_name(value: str) -> str:
     return value
 
 
-def _check_namespace(value: str) -> str:
-    if len(value) > 63 or not re.fullmatch(_NAMESPACE, value):
-        raise problem(
-            f"{value!r} is not a valid namespace: use at most 63 lower-case letters, digits and "
-            "'-', starting and ending with a letter or digit"
-        )
-    return value
+def _matches(pattern: str, max_length: int, error: str) -> AfterValidator:
+    """Return a validator of text. `error` follows an invalid value in the message."""
 
+    def check(value: str) -> str:
+        if len(value) > max_length or not re.fullmatch(pattern, value):
+            raise problem(f"{value!r} {error}")
+        return value
 
-def _check_config_map(value: str) -> str:
-    if len(value) > 253 or not re.fullmatch(_SUBDOMAIN, value):
-        raise problem(
-            f"{value!r} is not a valid ConfigMap name: use lower-case letters, digits, '-' and "
-            "'.', for example 'digits-code'"
-        )
-    return value
-
-
-def _check_object_name(value: str) -> str:
-    if len(value) > 253 or not re.fullmatch(_SUBDOMAIN, value):
-        raise problem(
-            f"{value!r} is not a valid name of a Kubernetes object: use lower-case letters, "
-            "digits, '-' and '.', for example 'digits-storage'"
-        )
-    return value
+    return AfterValidator(check)
 
 
 def _check_entry_point(value: str) -> str:
@@ -142,12 +125,17 @@ def cel_number(path: str) -> str:
     return f"(type({path}) in [int] ? double({path}) : quantity({path}).asApproximateFloat())"
 
 
-def _check_quantity(value: str) -> str:
-    try:
-        quantity(value)
-    except ValueError as error:
-        raise problem(str(error)) from None
-    return value
+def _parsed_by(parse: Callable[[str], Any]) -> AfterValidator:
+    """Return a validator of text that a function must be able to parse."""
+
+    def check(value: str) -> str:
+        try:
+            parse(value)
+        except ValueError as error:
+            raise problem(str(error)) from None
+        return value
+
+    return AfterValidator(check)
 
 
 def _int_to_text(value: Any) -> Any:
@@ -186,14 +174,6 @@ def _range(least: str, most: str, example: str) -> str:
     return f"is out of range: use {least} to {most}, for example {example}"
 
 
-def _check_bytes(value: str) -> str:
-    try:
-        quantity_bytes(value)
-    except ValueError as error:
-        raise problem(str(error)) from None
-    return value
-
-
 def _text_schema(pattern: str, max_length: int, example: str) -> WithJsonSchema:
     return WithJsonSchema(
         {"type": "string", "pattern": pattern, "maxLength": max_length, "examples": [example]}
@@ -202,10 +182,24 @@ def _text_schema(pattern: str, max_length: int, example: str) -> WithJsonSchema:
 
 Name = Annotated[str, AfterValidator(_check_name), _text_schema(_NAME, NAME_LENGTH, "digits")]
 Namespace = Annotated[
-    str, AfterValidator(_check_namespace), _text_schema(_NAMESPACE, 63, "default")
+    str,
+    _matches(
+        _NAMESPACE,
+        63,
+        "is not a valid namespace: use at most 63 lower-case letters, digits and '-', starting and "
+        "ending with a letter or digit",
+    ),
+    _text_schema(_NAMESPACE, 63, "default"),
 ]
 ConfigMapName = Annotated[
-    str, AfterValidator(_check_config_map), _text_schema(_SUBDOMAIN, 253, "digits-code")
+    str,
+    _matches(
+        _SUBDOMAIN,
+        253,
+        "is not a valid ConfigMap name: use lower-case letters, digits, '-' and '.', for example "
+        "'digits-code'",
+    ),
+    _text_schema(_SUBDOMAIN, 253, "digits-code"),
 ]
 EntryPoint = Annotated[
     str, AfterValidator(_check_entry_point), _text_schema(_ENTRY_POINT, 253, "digits:dataset_fn")
@@ -228,18 +222,25 @@ Image = Annotated[
     str, Field(min_length=1, max_length=512, pattern=r"^\S+$", examples=["registry/digits:1"])
 ]
 ObjectName = Annotated[
-    str, AfterValidator(_check_object_name), _text_schema(_SUBDOMAIN, 253, "digits-storage")
+    str,
+    _matches(
+        _SUBDOMAIN,
+        253,
+        "is not a valid name of a Kubernetes object: use lower-case letters, digits, '-' and '.', "
+        "for example 'digits-storage'",
+    ),
+    _text_schema(_SUBDOMAIN, 253, "digits-storage"),
 ]
 Quantity = Annotated[
     str,
     BeforeValidator(_int_to_text),
-    AfterValidator(_check_quantity),
+    _parsed_by(quantity),
     WithJsonSchema({**_QUANTITY_SCHEMA, "examples": ["500m"]}),
 ]
 Buffer = Annotated[
     str,
     BeforeValidator(_int_to_text),
-    AfterValidator(_check_bytes),
+    _parsed_by(quantity_bytes),
     _between("1Mi", "1Ti", "256Mi"),
     _bounds("1Mi", "1Ti", "256Mi"),
 ]

@@ -25,18 +25,20 @@ class Condition(StatusSection):
             pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
             max_length=316,
         ),
-    ] = Field(description="Type of the condition, for example Ready.")
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
-    observed_generation: int = Field(
-        default=0, ge=0, description="Generation of the spec that the condition is about."
-    )
-    last_transition_time: Time = Field(description="Time of the last status change.")
+    ]
+    """Type of the condition, for example Ready."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    observed_generation: int = Field(default=0, ge=0)
+    """Generation of the spec that the condition is about."""
+    last_transition_time: Time
+    """Time of the last status change."""
     reason: Annotated[
         str, Field(pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", max_length=1024)
-    ] = Field(description="Reason for the status, as one CamelCase word.")
-    message: Annotated[str, Field(max_length=32768)] = Field(
-        description="Explanation for the user, with a remedy if there is a problem."
-    )
+    ]
+    """Reason for the status, as one CamelCase word."""
+    message: Annotated[str, Field(max_length=32768)]
+    """Explanation for the user, with a remedy if there is a problem."""
 
 
 Conditions = Annotated[list[Condition], Field(json_schema_extra=list_map("type"))]
@@ -45,133 +47,117 @@ Conditions = Annotated[list[Condition], Field(json_schema_extra=list_map("type")
 class WorkersStatus(StatusSection):
     """The number of workers."""
 
-    desired: int = Field(default=0, description="Number of workers that should run.")
-    requested: int = Field(
-        default=0, description="Number of workers that would run if budgets had no limits."
-    )
-    replicas: int = Field(default=0, description="Number of worker pods.")
-    ready: int = Field(default=0, description="Number of workers that are ready.")
-    summary: str = Field(default="", description="Ready and desired workers, as ready/desired.")
+    desired: int = 0
+    """Number of workers that should run."""
+    requested: int = 0
+    """Number of workers that would run if budgets had no limits."""
+    replicas: int = 0
+    """Number of worker pods."""
+    ready: int = 0
+    """Number of workers that are ready."""
+    summary: str = ""
+    """Ready and desired workers, as ready/desired."""
 
 
 class TrainersStatus(StatusSection):
     """What the trainers read, rounded. Updated at most every 30 s."""
 
-    reading: int = Field(default=0, description="Number of trainers that read.")
-    rows_per_second: int = Field(default=0, description="Rows per second over all trainers.")
-    stall: str = Field(default="", description="Share of time that trainers wait for input.")
-    stalled_split: str = Field(
-        default="",
-        description="Split that has made no progress for the longest time, with its dataset and "
-        "worker. Empty: none for more than 10 s.",
-    )
-    replay_mismatches: int = Field(
-        default=0, description="Replays of splits that made other rows than before."
-    )
-    read_amplification: int = Field(
-        default=0,
-        description="Maximum number of times that an epoch reads every record, because splits "
-        "select records after they were read. 0: once.",
-    )
-    observed_at: Time | None = Field(default=None, description="Time of this update.")
+    reading: int = 0
+    """Number of trainers that read."""
+    rows_per_second: int = 0
+    """Rows per second over all trainers."""
+    stall: str = ""
+    """Share of time that trainers wait for input."""
+    stalled_split: str = ""
+    """Split that has made no progress for the longest time, with its dataset and worker. Empty:
+    none for more than 10 s."""
+    replay_mismatches: int = 0
+    """Replays of splits that made other rows than before."""
+    read_amplification: int = 0
+    """Maximum number of times that an epoch reads every record, because splits select records after
+    they were read. 0: once."""
+    observed_at: Time | None = None
+    """Time of this update."""
 
 
 class AutoscalingStatus(StatusSection):
     """What the next decision of autoscaling depends on, besides `workers.requested`."""
 
-    fewer_since: Time | None = Field(
-        default=None,
-        description="Start of the period in which fewer workers have been enough.",
-    )
-    fewer: int = Field(
-        default=0, description="Maximum number of workers that was needed in that period."
-    )
-    idle_since: Time | None = Field(
-        default=None, description="Start of the period in which no trainer has read."
-    )
-    unmeasured_since: Time | None = Field(
-        default=None,
-        description="Start of the period in which trainers have read, but without worker pods and "
-        "without known rates.",
-    )
+    fewer_since: Time | None = None
+    """Start of the period in which fewer workers have been enough."""
+    fewer: int = 0
+    """Maximum number of workers that was needed in that period."""
+    idle_since: Time | None = None
+    """Start of the period in which no trainer has read."""
+    unmeasured_since: Time | None = None
+    """Start of the period in which trainers have read, but without worker pods and without known
+    rates."""
 
 
 class DispatcherStatus(StatusSection):
     """The address of the dispatcher."""
 
-    address: str = Field(default="", description="Address as host:port, within the namespace.")
+    address: str = ""
+    """Address as host:port, within the namespace."""
 
 
 class TfDataServiceStatus(StatusSection):
     """The address of TensorFlow's own tf.data service."""
 
-    address: str = Field(
-        default="",
-        description="Address as grpc://host:port, within the namespace. Pass it to "
-        "tf.data.experimental.service.distribute.",
-    )
+    address: str = ""
+    """Address as grpc://host:port, within the namespace. Pass it to
+    tf.data.experimental.service.distribute."""
 
 
 class Status(StatusSection):
     """The observed state, written by the operator for users, `kubectl wait` and autoscalers."""
 
-    observed_generation: int = Field(
-        default=NOT_OBSERVED,
-        description="Generation of the spec that the conditions are about: the API server has "
-        "accepted or refused its objects. -1: none yet.",
-    )
-    conditions: Conditions = Field(default=[], description="Conditions, at most one of each type.")
-    selector: str = Field(
-        default="", description="Label selector of the worker pods, for `kubectl scale`."
-    )
-    workers: WorkersStatus = Field(default=WorkersStatus(), description="Number of workers.")
-    trainers: TrainersStatus | None = Field(
-        default=None, description="Trainers of the input. Set while trainers read."
-    )
-    dispatcher: DispatcherStatus = Field(
-        default=DispatcherStatus(), description="Address of the dispatcher."
-    )
-    tf_data_service: TfDataServiceStatus | None = Field(
-        default=None,
-        description="Address of the tf.data service. Set if the spec has tfDataService.",
-    )
-    autoscaling: AutoscalingStatus | None = Field(
-        default=None,
-        description="State of autoscaling. Set if the number of workers may change later.",
-    )
+    observed_generation: int = NOT_OBSERVED
+    """Generation of the spec that the conditions are about: the API server has accepted or refused
+    its objects. -1: none yet."""
+    conditions: Conditions = Field(default=[])
+    """Conditions, at most one of each type."""
+    selector: str = ""
+    """Label selector of the worker pods, for `kubectl scale`."""
+    workers: WorkersStatus = WorkersStatus()
+    """Number of workers."""
+    trainers: TrainersStatus | None = None
+    """Trainers of the input. Set while trainers read."""
+    dispatcher: DispatcherStatus = DispatcherStatus()
+    """Address of the dispatcher."""
+    tf_data_service: TfDataServiceStatus | None = None
+    """Address of the tf.data service. Set if the spec has tfDataService."""
+    autoscaling: AutoscalingStatus | None = None
+    """State of autoscaling. Set if the number of workers may change later."""
 
 
 class BudgetStatus(StatusSection):
     """The use of a budget."""
 
-    name: str = Field(description="Name of the budget.")
-    inputs: int = Field(default=0, description="Number of inputs in the budget.")
-    workers: int = Field(
-        default=0, description="Number of worker pods, including those that are stopping."
-    )
-    requested: int = Field(default=0, description="Number of workers that the inputs request.")
-    resources: dict[str, str] = Field(
-        default={},
-        description="Requests of dispatchers and workers: CPU, memory, and the other resources "
-        "that budgets limit.",
-    )
+    name: str
+    """Name of the budget."""
+    inputs: int = 0
+    """Number of inputs in the budget."""
+    workers: int = 0
+    """Number of worker pods, including those that are stopping."""
+    requested: int = 0
+    """Number of workers that the inputs request."""
+    resources: dict[str, str] = Field(default={})
+    """Requests of dispatchers and workers: CPU, memory, and the other resources that budgets
+    limit."""
 
 
 class PolicyStatus(StatusSection):
     """The observed state, written by the operator at most every 30 s."""
 
-    observed_generation: int = Field(
-        default=0, description="Generation of the spec that the conditions are about."
-    )
-    conditions: Conditions = Field(
-        default=[],
-        description="Conditions, at most one of each type. Ready: the spec is in effect. If it "
-        "cannot be used, the message has the reason, and the last valid one stays in effect.",
-    )
-    summary: str = Field(
-        default="", description="Worker pods of each budget, as name workers/limit."
-    )
-    budgets: list[BudgetStatus] = Field(
-        default=[], description="Use of each budget, in the order of the spec."
-    )
-    observed_at: Time | None = Field(default=None, description="Time of this update.")
+    observed_generation: int = 0
+    """Generation of the spec that the conditions are about."""
+    conditions: Conditions = Field(default=[])
+    """Conditions, at most one of each type. Ready: the spec is in effect. If it cannot be used, the
+    message has the reason, and the last valid one stays in effect."""
+    summary: str = ""
+    """Worker pods of each budget, as name workers/limit."""
+    budgets: list[BudgetStatus] = Field(default=[])
+    """Use of each budget, in the order of the spec."""
+    observed_at: Time | None = None
+    """Time of this update."""

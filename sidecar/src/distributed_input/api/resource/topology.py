@@ -44,11 +44,8 @@ def trainers_problem(
 ) -> Problem | None:
     """Return why a number of trainers cannot read an input, or None if they can.
 
-    Args:
-        spec: the input.
-        trainers: number of trainers.
-        batch_size_is_final: no trainer replaces the resource's batch size, as it may with
-            `distribute(..., global_batch_size=...)`.
+    The batch size is final if no trainer replaces that of the resource, as it may with
+    `distribute(..., global_batch_size=...)`.
     """
     text = topology.trainers_problem(
         trainers,

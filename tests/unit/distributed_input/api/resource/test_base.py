@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import Field, ValidationError
 
@@ -38,6 +40,7 @@ def test_a_status_of_another_version_can_be_read():
 
 
 def test_each_immutable_field_gets_a_rule():
-    rules = cel(*immutable("seed", "partitions"))["x-kubernetes-validations"]
+    config: Any = cel(*immutable("seed", "partitions"))
+    rules = config["json_schema_extra"]["x-kubernetes-validations"]
     assert [one["message"].split()[0] for one in rules] == ["seed", "partitions"]
     assert "self.seed == oldSelf.seed" in rules[0]["rule"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from collections.abc import Iterator
@@ -13,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from distributed_input.api.resource.data_plane import input_config
-from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput
+from distributed_input.api.resource.input import API_VERSION, KIND, DistributedInput, input_config
 from distributed_input.api.resource.parse import parse
-from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
+from tests.unit.distributed_input.api.resource.manifests import HEAD, check_spec_problem, manifest
 
 Fields = dict[str, Any]
 
@@ -243,3 +243,81 @@ def test_an_invalid_spec_gets_a_message_with_line_field_and_remedy(spec, place, 
 )
 def test_values_at_the_edge_of_a_rule_are_valid(spec: str):
     parse(manifest(spec))
+
+
+DEFAULTS = {
+    "dataset": {"entryPoint": None, "args": {}, "source": {"image": True}, "fromTrainer": True},
+    "processingMode": "distributed_epoch",
+    "numSplits": None,
+    "partitions": None,
+    "seed": 0,
+    "epochs": None,
+    "batching": {"globalBatchSize": None, "remainder": "keep"},
+    "determinism": "warn",
+    "sidecar": {
+        "readAhead": None,
+        "bufferBytes": 256 * 2**20,
+        "timeoutSeconds": 600,
+        "transfer": "auto",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD,
+        manifest("{}"),
+        manifest("dataset: {type: Trainer}"),
+        manifest("dataset:\nworkers:\nseed:\nsidecar: {buffer: }"),
+    ],
+    ids=["no spec", "empty spec", "explicit default", "nulls"],
+)
+def test_missing_and_null_fields_have_their_defaults(text: str):
+    assert input_config(parse(text)).to_json() == DEFAULTS
+
+
+def test_the_configuration_has_every_field_that_the_data_plane_reads():
+    text = manifest(
+        """\
+        dataset:
+          type: EntryPoint
+          entryPoint:
+            function: "a.b:c"
+            args: {x: [1, {y: null}]}
+            source: {type: ConfigMap, configMap: {name: code}}
+        processingMode: ParallelEpochs
+        numSplits: 12
+        partitions: 4
+        seed: 9223372036854775807
+        epochs: 3
+        batching: {globalBatchSize: 64, remainder: Pad}
+        determinism: Relaxed
+        workers: {autoscaling: {minReplicas: 2, maxReplicas: 9}, parallelism: 4}
+        dispatcher: {port: 7070}
+        sidecar: {buffer: 1.5Gi, readAhead: 0, timeoutSeconds: 30, transfer: GRPC}
+        """
+    )
+    config = input_config(parse(text)).to_json()
+    assert config == {
+        "dataset": {
+            "entryPoint": "a.b:c",
+            "args": {"x": [1, {"y": None}]},
+            "source": {"configMap": "code"},
+            "fromTrainer": False,
+        },
+        "processingMode": "parallel_epochs",
+        "numSplits": 12,
+        "partitions": 4,
+        "seed": 2**63 - 1,
+        "epochs": 3,
+        "batching": {"globalBatchSize": 64, "remainder": "pad"},
+        "determinism": "relaxed",
+        "sidecar": {
+            "bufferBytes": 3 * 2**29,
+            "readAhead": 0,
+            "timeoutSeconds": 30,
+            "transfer": "grpc",
+        },
+    }
+    assert json.loads(json.dumps(config)) == config

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.api.resource.data_plane import input_config
+from distributed_input.api.resource.input import input_config
 from distributed_input.api.resource.load import load, load_all
 from distributed_input.api.resource.problems import ResourceError
 from tests.unit.distributed_input.api.resource.manifests import manifest

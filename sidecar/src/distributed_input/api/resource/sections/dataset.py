@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from distributed_input.api.resource.base import Section, cel, immutable
 from distributed_input.api.resource.scalars import (
@@ -22,44 +22,33 @@ from distributed_input.api.resource.scalars import (
 class ConfigMapCode(Section):
     """A ConfigMap with the code."""
 
-    name: ConfigMapName = Field(
-        description="Name of a ConfigMap in the same namespace. Each of its keys is a Python file. "
-        "Required."
-    )
+    name: ConfigMapName
+    """Name of a ConfigMap in the same namespace. Each of its keys is a Python file. Required."""
 
 
 class CodeLocation(Section):
     """The location of the entry point's code."""
 
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (
-                "(self.type == 'ConfigMap') == has(self.configMap)",
-                "type ConfigMap needs configMap, and other types exclude it: correct type, or add "
-                "or remove configMap",
-            ),
-            (
-                "(self.type == 'Path') == has(self.path)",
-                "type Path needs path, and other types exclude it: correct type, or add or remove "
-                "path",
-            ),
-        )
+    model_config = cel(
+        (
+            "(self.type == 'ConfigMap') == has(self.configMap)",
+            "type ConfigMap needs configMap, and other types exclude it: correct type, or add "
+            "or remove configMap",
+        ),
+        (
+            "(self.type == 'Path') == has(self.path)",
+            "type Path needs path, and other types exclude it: correct type, or add or remove path",
+        ),
     )
 
-    type: Literal["Image", "ConfigMap", "Path"] = Field(
-        description="Kind of the location. Image: the worker's image. ConfigMap: `configMap`. "
-        "Path: `path`. Required."
-    )
-    config_map: ConfigMapCode | None = Field(
-        default=None, description="ConfigMap with the code. Required for type ConfigMap."
-    )
-    path: Path | None = Field(
-        default=None,
-        description="Folder of the code on this machine, relative to the YAML file. Required for "
-        "type Path. Used by `distributed-input run`. In a cluster, the worker's image must contain "
-        "the code.",
-        examples=["."],
-    )
+    type: Literal["Image", "ConfigMap", "Path"]
+    """Kind of the location. Image: the worker's image. ConfigMap: `configMap`. Path: `path`.
+    Required."""
+    config_map: ConfigMapCode | None = None
+    """ConfigMap with the code. Required for type ConfigMap."""
+    path: Path | None = Field(default=None, examples=["."])
+    """Folder of the code on this machine, relative to the YAML file. Required for type Path. Used
+    by `distributed-input run`. In a cluster, the worker's image must contain the code."""
 
     @field_validator("path")
     @classmethod
@@ -78,17 +67,13 @@ class CodeLocation(Section):
 class EntryPointDataset(Section):
     """A dataset function that workers import."""
 
-    function: EntryPoint = Field(
-        description="Dataset function as package.module:function. Workers import it and call it "
-        "with an input context and `args`. Required."
-    )
-    args: Anything = Field(
-        default={},
-        description="Keyword arguments of the function; any JSON values. Default: none.",
-    )
-    source: CodeLocation | None = Field(
-        default=None, description="Location of the code. Default: the worker's image."
-    )
+    function: EntryPoint
+    """Dataset function as package.module:function. Workers import it and call it with an input
+    context and `args`. Required."""
+    args: Anything = Field(default={})
+    """Keyword arguments of the function; any JSON values. Default: none."""
+    source: CodeLocation | None = None
+    """Location of the code. Default: the worker's image."""
 
     @field_validator("args")
     @classmethod
@@ -113,24 +98,19 @@ class EntryPointDataset(Section):
 class DatasetSpec(Section):
     """The dataset: a function that workers import, or a dataset that the trainer sends."""
 
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (
-                "(self.type == 'EntryPoint') == has(self.entryPoint)",
-                "type EntryPoint needs entryPoint, and type Trainer excludes it: correct type, or "
-                "add or remove entryPoint",
-            )
+    model_config = cel(
+        (
+            "(self.type == 'EntryPoint') == has(self.entryPoint)",
+            "type EntryPoint needs entryPoint, and type Trainer excludes it: correct type, or "
+            "add or remove entryPoint",
         )
     )
 
-    type: Literal["EntryPoint", "Trainer"] = Field(
-        description="Origin of the dataset. EntryPoint: workers call `entryPoint`. Trainer: the "
-        "trainer sends it with `distribute(strategy, dataset_fn)`. Required."
-    )
-    entry_point: EntryPointDataset | None = Field(
-        default=None,
-        description="Dataset function that workers import. Required for type EntryPoint.",
-    )
+    type: Literal["EntryPoint", "Trainer"]
+    """Origin of the dataset. EntryPoint: workers call `entryPoint`. Trainer: the trainer sends it
+    with `distribute(strategy, dataset_fn)`. Required."""
+    entry_point: EntryPointDataset | None = None
+    """Dataset function that workers import. Required for type EntryPoint."""
 
     @property
     def path(self) -> str | None:
@@ -153,28 +133,22 @@ class DatasetSpec(Section):
 class BatchingSpec(Section):
     """The size of batches, and the handling of an epoch's last batch."""
 
-    model_config = ConfigDict(json_schema_extra=cel(*immutable("globalBatchSize")))
+    model_config = cel(*immutable("globalBatchSize"))
 
     global_batch_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
-        default=None,
-        description="Rows per step over all trainers. Default: the size that dataset_fn requests "
-        "from its context, that the call passes, or that the dataset batches with.",
-        examples=[256],
+        default=None, examples=[256]
     )
-    remainder: Literal["Keep", "Drop", "Pad"] = Field(
-        default="Keep",
-        description="Handling of rows that do not fill an epoch's last batch. Keep: a smaller "
-        "batch. Drop: no batch. Pad: a batch padded with zeros. Drop and Pad give static shapes. "
-        "Default: Keep.",
-    )
+    """Rows per step over all trainers. Default: the size that dataset_fn requests from its context,
+    that the call passes, or that the dataset batches with."""
+    remainder: Literal["Keep", "Drop", "Pad"] = "Keep"
+    """Handling of rows that do not fill an epoch's last batch. Keep: a smaller batch. Drop: no
+    batch. Pad: a batch padded with zeros. Drop and Pad give static shapes. Default: Keep."""
 
 
 def _check_union(chosen: str, members: Mapping[str, tuple[str, object]]) -> None:
     """Check that exactly the member of the chosen type is set.
 
-    Args:
-        chosen: the discriminator's value.
-        members: field and value of each type that has one.
+    `members` has the field and the value of each type that has one.
     """
     for kind, (field, value) in members.items():
         if kind == chosen and value is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from distributed_input.api import names
 from distributed_input.api.resource.base import Section, cel
@@ -20,7 +20,7 @@ from distributed_input.api.resource.scalars import (
     quantity,
     quantity_bytes,
 )
-from distributed_input.api.resource.sections.pods import Objects, ResourceRequirements
+from distributed_input.api.resource.sections.template import Objects, ResourceRequirements
 from distributed_input.api.sidecar_memory import PROCESS_BYTES
 
 SIDECAR_BYTES = PROCESS_BYTES
@@ -30,43 +30,27 @@ SIDECAR_BYTES = PROCESS_BYTES
 class DispatcherSpec(Section):
     """The process that registers workers and trainers, and assigns splits to workers."""
 
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (
-                f"!has(self.port) || self.port != {names.METRICS_PORT}",
-                f"port {names.METRICS_PORT} is the dispatcher's port for metrics: use another port",
-            )
+    model_config = cel(
+        (
+            f"!has(self.port) || self.port != {names.METRICS_PORT}",
+            f"port {names.METRICS_PORT} is the dispatcher's port for metrics: use another port",
         )
     )
 
-    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
-        default=None,
-        description="Port that the dispatcher's process listens on. In a cluster, its Service "
-        "always has port 7070. Default: 7070 in a cluster; a free port with "
-        "`distributed-input run`.",
-        examples=[7070],
-    )
-    image: Image | None = Field(
-        default=None,
-        description="Image of the dispatcher. Default: the operator's image for sidecars.",
-    )
-    resources: ResourceRequirements = Field(
-        default=ResourceRequirements(),
-        description="CPU and memory of the dispatcher's container. Default: requests of 100m CPU "
-        "and 128Mi memory, no limits.",
-    )
-    node_selector: dict[str, str] = Field(
-        default={},
-        description="Node selector of the dispatcher's pod, as in a pod's spec. Default: none.",
-    )
-    tolerations: Objects = Field(
-        default=[],
-        description="Tolerations of the dispatcher's pod, as in a pod's spec. Default: none.",
-    )
-    priority_class_name: ObjectName | None = Field(
-        default=None,
-        description="PriorityClass of the dispatcher's pod. Default: the cluster's default.",
-    )
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(default=None, examples=[7070])
+    """Port that the dispatcher's process listens on. In a cluster, its Service always has port
+    7070. Default: 7070 in a cluster; a free port with `distributed-input run`."""
+    image: Image | None = None
+    """Image of the dispatcher. Default: the operator's image for sidecars."""
+    resources: ResourceRequirements = ResourceRequirements()
+    """CPU and memory of the dispatcher's container. Default: requests of 100m CPU and 128Mi memory,
+    no limits."""
+    node_selector: dict[str, str] = Field(default={})
+    """Node selector of the dispatcher's pod, as in a pod's spec. Default: none."""
+    tolerations: Objects = Field(default=[])
+    """Tolerations of the dispatcher's pod, as in a pod's spec. Default: none."""
+    priority_class_name: ObjectName | None = None
+    """PriorityClass of the dispatcher's pod. Default: the cluster's default."""
 
     @model_validator(mode="after")
     def _check_port(self) -> DispatcherSpec:
@@ -82,53 +66,35 @@ class DispatcherSpec(Section):
 class SidecarSpec(Section):
     """The process beside each trainer that fetches the trainer's rows."""
 
-    model_config = ConfigDict(
-        json_schema_extra=cel(
-            (
-                "!has(self.resources) || !has(self.resources.limits) || "
-                "!('memory' in self.resources.limits) || "
-                "quantity(string(self.resources.limits['memory'])).compareTo("
-                "quantity(string(self.buffer)).add(quantity('128Mi'))) >= 0",
-                "resources.limits.memory is too small for the buffer and the process: set it to "
-                "at least buffer plus 128Mi, or remove it",
-            )
+    model_config = cel(
+        (
+            "!has(self.resources) || !has(self.resources.limits) || "
+            "!('memory' in self.resources.limits) || "
+            "quantity(string(self.resources.limits['memory'])).compareTo("
+            "quantity(string(self.buffer)).add(quantity('128Mi'))) >= 0",
+            "resources.limits.memory is too small for the buffer and the process: set it to "
+            "at least buffer plus 128Mi, or remove it",
         )
     )
 
-    buffer: Buffer = Field(
-        default="256Mi",
-        description="Memory shared with the trainer for batches that are ready, from 1Mi to 1Ti. "
-        "Default: 256Mi.",
-    )
-    read_ahead: Annotated[int, Field(ge=0, le=8)] | None = Field(
-        default=None,
-        description="Number of splits that each partition opens before they are needed. Default: "
-        "1, and more while trainers wait for workers that could compute more splits, as far as the "
-        "memory limit allows.",
-        examples=[1],
-    )
-    timeout_seconds: int = Field(
-        default=600,
-        ge=1,
-        le=86400,
-        description="Seconds without data before the trainer gets an error. Iterating again "
-        "resumes. Default: 600.",
-    )
-    transfer: Literal["Auto", "GRPC"] = Field(
-        default="Auto",
-        description="How rows come from the workers. Auto: over a direct TCP connection to each "
-        "worker, on the port after that of gRPC, and over gRPC where it cannot be reached. GRPC: "
-        "over gRPC only. Default: Auto.",
-    )
-    image: Image | None = Field(
-        default=None,
-        description="Image of the sidecars. Default: the operator's image for sidecars.",
-    )
-    resources: ResourceRequirements = Field(
-        default=ResourceRequirements(),
-        description="CPU and memory of the sidecar's container. Default: requests of 250m CPU and "
-        "of the buffer plus 128Mi memory.",
-    )
+    buffer: Buffer = "256Mi"
+    """Memory shared with the trainer for batches that are ready, from 1Mi to 1Ti. Default:
+    256Mi."""
+    read_ahead: Annotated[int, Field(ge=0, le=8)] | None = Field(default=None, examples=[1])
+    """Number of splits that each partition opens before they are needed. Default: 1, and more while
+    trainers wait for workers that could compute more splits, as far as the memory limit allows."""
+    timeout_seconds: int = Field(default=600, ge=1, le=86400)
+    """Seconds without data before the trainer gets an error. Iterating again resumes. Default:
+    600."""
+    transfer: Literal["Auto", "GRPC"] = "Auto"
+    """How rows come from the workers. Auto: over a direct TCP connection to each worker, on the
+    port after that of gRPC, and over gRPC where it cannot be reached. GRPC: over gRPC only.
+    Default: Auto."""
+    image: Image | None = None
+    """Image of the sidecars. Default: the operator's image for sidecars."""
+    resources: ResourceRequirements = ResourceRequirements()
+    """CPU and memory of the sidecar's container. Default: requests of 250m CPU and of the buffer
+    plus 128Mi memory."""
 
     @model_validator(mode="after")
     def _check_memory_limit(self) -> SidecarSpec:
@@ -149,37 +115,20 @@ class TrainersSpec(Section):
     """The cost of trainers that wait for rows. Used if an InputPolicy has budgets."""
 
     accelerator: Annotated[str, Field(min_length=1, max_length=63)] | None = Field(
-        default=None,
-        description="Name of the trainers' accelerator in the InputPolicy's stallCosts. "
-        "Default: cost 1.",
-        examples=["nvidia-h100"],
+        default=None, examples=["nvidia-h100"]
     )
-    accelerators_per_trainer: int = Field(
-        default=1,
-        ge=1,
-        le=4096,
-        description="Number of accelerators per trainer. Default: 1.",
-        examples=[8],
-    )
-    weight: Weight = Field(
-        default="1",
-        description="Factor that multiplies the cost of these trainers, from 1m to 1000: 500m is a "
-        "half. Default: 1.",
-    )
-    priority_class: PriorityClassName | None = Field(
-        default=None,
-        description="Name of a class in priorityClasses of the InputPolicy. Default: none. If the "
-        "InputPolicy has classes, an input without one has priority 0.",
-        examples=["release"],
-    )
-    priority: int = Field(
-        default=0,
-        ge=-1000,
-        le=1000,
-        description="Inputs with a higher priority get all workers that they need before other "
-        "inputs get more than their minimum. It does not count if the InputPolicy has "
-        "priorityClasses. Default: 0.",
-    )
+    """Name of the trainers' accelerator in the InputPolicy's stallCosts. Default: cost 1."""
+    accelerators_per_trainer: int = Field(default=1, ge=1, le=4096, examples=[8])
+    """Number of accelerators per trainer. Default: 1."""
+    weight: Weight = "1"
+    """Factor that multiplies the cost of these trainers, from 1m to 1000: 500m is a half. Default:
+    1."""
+    priority_class: PriorityClassName | None = Field(default=None, examples=["release"])
+    """Name of a class in priorityClasses of the InputPolicy. Default: none. If the InputPolicy has
+    classes, an input without one has priority 0."""
+    priority: int = Field(default=0, ge=-1000, le=1000)
+    """Inputs with a higher priority get all workers that they need before other inputs get more
+    than their minimum. It does not count if the InputPolicy has priorityClasses. Default: 0."""
 
 
 class TfDataServiceSpec(Section):
@@ -190,32 +139,20 @@ class TfDataServiceSpec(Section):
     only the input's NetworkPolicy restricts access to it.
     """
 
-    port: int = Field(
-        default=7080,
-        ge=1024,
-        le=65535,
-        description="Port that the tf.data service's dispatcher listens on. Default: 7080.",
-    )
-    static_sharding: bool = Field(
-        default=False,
-        description="Give the tf.data service's dispatcher a fixed list of workers. Required for "
-        "ShardingPolicy FILE, DATA, FILE_OR_DATA and HINT, but not for OFF and DYNAMIC. The "
-        "dispatcher starts when all workers.replicas are running, and restarts when a worker is "
-        "replaced. Excludes workers.autoscaling. Default: false.",
-    )
+    port: int = Field(default=7080, ge=1024, le=65535)
+    """Port that the tf.data service's dispatcher listens on. Default: 7080."""
+    static_sharding: bool = False
+    """Give the tf.data service's dispatcher a fixed list of workers. Required for ShardingPolicy
+    FILE, DATA, FILE_OR_DATA and HINT, but not for OFF and DYNAMIC. The dispatcher starts when all
+    workers.replicas are running, and restarts when a worker is replaced. Excludes
+    workers.autoscaling. Default: false."""
     journal: Anything = Field(
-        default={},
-        description="Volume of the dispatcher's journal, as in a pod's spec. Default: an emptyDir, "
-        "which survives a restart of the container but not of the pod.",
-        examples=[{"persistentVolumeClaim": {"claimName": "journal"}}],
+        default={}, examples=[{"persistentVolumeClaim": {"claimName": "journal"}}]
     )
-    cross_trainer_cache: Buffer = Field(
-        default="256Mi",
-        description="Memory of each cross-trainer cache in a worker, from 1Mi to 1Ti. "
-        "Default: 256Mi.",
-    )
-    resources: ResourceRequirements = Field(
-        default=ResourceRequirements(),
-        description="CPU and memory of each container of the tf.data service. Default: requests "
-        "of 250m CPU and 512Mi memory, no limits.",
-    )
+    """Volume of the dispatcher's journal, as in a pod's spec. Default: an emptyDir, which survives
+    a restart of the container but not of the pod."""
+    cross_trainer_cache: Buffer = "256Mi"
+    """Memory of each cross-trainer cache in a worker, from 1Mi to 1Ti. Default: 256Mi."""
+    resources: ResourceRequirements = ResourceRequirements()
+    """CPU and memory of each container of the tf.data service. Default: requests of 250m CPU and
+    512Mi memory, no limits."""

@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from distributed_input.api import names
 from distributed_input.api.resource.base import Section, list_map
-from distributed_input.api.resource.scalars import Anything, Image, ObjectName, problem
-from distributed_input.api.resource.sections.pods import (
-    Objects,
-    ResourceRequirements,
-    Variables,
-    Volumes,
+from distributed_input.api.resource.scalars import Anything, Image, ObjectName, Quantity, problem
+
+_OBJECTS = WithJsonSchema(
+    {
+        "type": "array",
+        "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    }
 )
+Objects = Annotated[list[dict[str, Any]], _OBJECTS]
+"""A list of objects from a pod's spec. The API server checks their content with the pod."""
+
+
+def _check_variable(variable: dict[str, Any]) -> dict[str, Any]:
+    value = variable.get("value")
+    if value is not None and not isinstance(value, str):
+        raise problem(f"{json.dumps(value)} is not a text: add quotes", "value")
+    return variable
+
+
+Variables = Annotated[list[Annotated[dict[str, Any], AfterValidator(_check_variable)]], _OBJECTS]
+"""Environment variables of a container. The API server refuses a pod with a value such as `3`."""
+
+_VOLUMES = {
+    "persistentVolumeClaim": "claimName",
+    "configMap": "name",
+    "secret": "secretName",
+    "hostPath": "path",
+}
+"""Kinds of volumes, and the field that names what they read."""
+
+
+def _check_volume(volume: dict[str, Any]) -> dict[str, Any]:
+    for kind, value in volume.items():
+        if kind == "name" or isinstance(value, dict):
+            continue
+        field = _VOLUMES.get(kind)
+        fix = f"write {{{field}: {value}}}" if field else "write its fields, or {} for the defaults"
+        raise problem(f"{json.dumps(value)} is not a mapping: {fix}", kind)
+    return volume
+
+
+Volumes = Annotated[list[Annotated[dict[str, Any], AfterValidator(_check_volume)]], _OBJECTS]
+"""Volumes of a pod. The API server refuses a pod with `persistentVolumeClaim: digits`."""
+
+
+class ResourceRequirements(Section):
+    """CPU, memory and other resources of a container."""
+
+    requests: dict[str, Quantity] = Field(default={}, examples=[{"cpu": "4", "memory": "8Gi"}])
+    """Resources that the scheduler reserves on the node."""
+    limits: dict[str, Quantity] = Field(default={}, examples=[{"memory": "8Gi"}])
+    """Maximum resources that the container can use."""
+
 
 _OPEN = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
 """Further fields are those of Kubernetes, and the API server checks them with the pod."""
@@ -25,11 +72,8 @@ class ContainerResources(ResourceRequirements):
 
     model_config = _OPEN
 
-    claims: Objects = Field(
-        default=[],
-        description="Claims of devices, by their names in the pod's resourceClaims. Default: none.",
-        examples=[[{"name": "gpu"}]],
-    )
+    claims: Objects = Field(default=[], examples=[[{"name": "gpu"}]])
+    """Claims of devices, by their names in the pod's resourceClaims. Default: none."""
 
 
 class TemplateContainer(Section):
@@ -37,23 +81,17 @@ class TemplateContainer(Section):
 
     model_config = _OPEN
 
-    name: Annotated[str, Field(min_length=1, max_length=63)] = Field(
-        description="Name of the container. worker: the one that runs the pipeline. Required.",
-        examples=["worker"],
-    )
-    image: Image | None = Field(
-        default=None,
-        description="Image with TensorFlow, distributed-input and the dataset's code. Default: "
-        "the operator's image for workers.",
-    )
-    resources: ContainerResources = Field(
-        default=ContainerResources(),
-        description="CPU and memory. Default: requests of 250m CPU and 512Mi memory, no limits.",
-    )
-    env: Variables = Field(
-        default=[], description="Environment variables. Use valueFrom for secrets. Default: none."
-    )
-    volume_mounts: Objects = Field(default=[], description="Volume mounts. Default: none.")
+    name: Annotated[str, Field(min_length=1, max_length=63)] = Field(examples=["worker"])
+    """Name of the container. worker: the one that runs the pipeline. Required."""
+    image: Image | None = None
+    """Image with TensorFlow, distributed-input and the dataset's code. Default: the operator's
+    image for workers."""
+    resources: ContainerResources = ContainerResources()
+    """CPU and memory. Default: requests of 250m CPU and 512Mi memory, no limits."""
+    env: Variables = Field(default=[])
+    """Environment variables. Use valueFrom for secrets. Default: none."""
+    volume_mounts: Objects = Field(default=[])
+    """Volume mounts. Default: none."""
 
 
 class TemplatePodSpec(Section):
@@ -61,35 +99,23 @@ class TemplatePodSpec(Section):
 
     model_config = _OPEN
 
-    containers: list[TemplateContainer] = Field(
-        default=[],
-        description="Containers, which merge by name with those of the operator. Default: none.",
-        json_schema_extra=list_map("name"),
-    )
-    volumes: Volumes = Field(
-        default=[], description="Volumes, in addition to those of the operator. Default: none."
-    )
-    node_selector: dict[str, str] = Field(default={}, description="Node selector. Default: none.")
-    tolerations: Objects = Field(
-        default=[], description="Tolerations, in addition to those of the operator. Default: none."
-    )
-    service_account_name: ObjectName | None = Field(
-        default=None,
-        description="ServiceAccount, for access to storage by workload identity. Default: a "
-        "ServiceAccount without permissions.",
-    )
-    priority_class_name: ObjectName | None = Field(
-        default=None,
-        description="PriorityClass. The cluster autoscaler adds no node for pods with a priority "
-        "below -10. Default: the cluster's default.",
-    )
-    termination_grace_period_seconds: int = Field(
-        default=60,
-        ge=5,
-        le=3600,
-        description="Seconds that a stopping worker may use to finish its splits. Then other "
-        "workers continue them. Default: 60.",
-    )
+    containers: list[TemplateContainer] = Field(default=[], json_schema_extra=list_map("name"))
+    """Containers, which merge by name with those of the operator. Default: none."""
+    volumes: Volumes = Field(default=[])
+    """Volumes, in addition to those of the operator. Default: none."""
+    node_selector: dict[str, str] = Field(default={})
+    """Node selector. Default: none."""
+    tolerations: Objects = Field(default=[])
+    """Tolerations, in addition to those of the operator. Default: none."""
+    service_account_name: ObjectName | None = None
+    """ServiceAccount, for access to storage by workload identity. Default: a ServiceAccount without
+    permissions."""
+    priority_class_name: ObjectName | None = None
+    """PriorityClass. The cluster autoscaler adds no node for pods with a priority below -10.
+    Default: the cluster's default."""
+    termination_grace_period_seconds: int = Field(default=60, ge=5, le=3600)
+    """Seconds that a stopping worker may use to finish its splits. Then other workers continue
+    them. Default: 60."""
 
     @model_validator(mode="after")
     def _check_names(self) -> TemplatePodSpec:
@@ -103,12 +129,10 @@ class TemplatePodSpec(Section):
 class WorkerTemplate(Section):
     """A pod template that is merged over the workers' pod template."""
 
-    metadata: Anything = Field(
-        default={}, description="Labels and annotations of worker pods. Default: none."
-    )
-    spec: TemplatePodSpec = Field(
-        default=TemplatePodSpec(), description="Spec of worker pods, as in a pod template."
-    )
+    metadata: Anything = Field(default={})
+    """Labels and annotations of worker pods. Default: none."""
+    spec: TemplatePodSpec = TemplatePodSpec()
+    """Spec of worker pods, as in a pod template."""
 
     @property
     def worker(self) -> TemplateContainer:
