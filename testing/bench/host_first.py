@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from distributed_input.api.resource.sections.workers import AutoscalingSpec
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.input import Input
-from distributed_input.client.reader import InputReader
 from distributed_input_operator.autoscaling.decision import (
     AutoscalingState,
     Observation,
@@ -84,7 +84,7 @@ class Trainer:
 
     def run(self) -> None:
         cpus = len(os.sched_getaffinity(0))
-        with Input(InputReader(self.shared, "", 60.0)) as train, ThreadPoolExecutor(cpus) as pool:
+        with Input(Consumer(self.shared, "", 60.0)) as train, ThreadPoolExecutor(cpus) as pool:
             batches = self._batches(train)
             while not self.stopping.is_set():
                 began = time.monotonic()

@@ -44,7 +44,7 @@ with distributed_input.connect() as data:
         rows += 1
         if time.monotonic() - began - first >= seconds:
             break
-    job = data._reader.opened.job
+    job = data._consumer.opened.job
     print(json.dumps({"first": first, "batches": rows, "position": data.position().hex(),
         "splits": job.num_splits, "amplification": job.read_amplification,
         "split_bytes": job.split_bytes}), flush=True)

@@ -80,8 +80,8 @@ def _ring_bytes(pid: int) -> int:
     total, in_ring = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         head = line.split(None, 5)
-        if "-" in head[0]:  # "7f00-7f10 rw-s 00000000 00:19 123   /dev/shm/x/ring-1"
-            in_ring = len(head) == 6 and os.path.basename(head[5]).startswith("ring-")
+        if "-" in head[0]:  # "7f00-7f10 rw-s 00000000 00:19 123   /dev/shm/x/slots-1"
+            in_ring = len(head) == 6 and os.path.basename(head[5]).startswith("slots-")
         elif in_ring and head[0] == "Rss:":
             total += _kib(head[1])
     return total

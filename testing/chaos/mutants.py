@@ -307,8 +307,8 @@ def stale_units(patch: Callable[[Any, str, Any], None]) -> None:
     real = BatchQueue.pop
 
     def pop(self: Any, generation: int) -> Any:
-        for unit in self.units():
-            unit.generation = generation
+        for _, item in self._items:
+            item.generation = generation
         return real(self, generation)
 
     patch(BatchQueue, "pop", pop)
@@ -339,9 +339,9 @@ def loop_takes_steps_of_the_job(patch: Callable[[Any, str, Any], None]) -> None:
 
 def bursts_of_any_epoch(patch: Callable[[Any, str, Any], None]) -> None:
     """Let an iterator that reads in bursts take the units of the newest epoch."""
-    from distributed_input.client.reader import InputReader
+    from distributed_input.client.consumer import Consumer
 
-    real = InputReader._next_batch
+    real = Consumer._next_batch
 
     def bursts(self: Any, generation: int) -> Any:
         generation = self._start(generation)
@@ -357,4 +357,4 @@ def bursts_of_any_epoch(patch: Callable[[Any, str, Any], None]) -> None:
             yield burst
             del burst
 
-    patch(InputReader, "bursts", bursts)
+    patch(Consumer, "bursts", bursts)

@@ -38,12 +38,6 @@ def short_folder():
         yield Path(folder)
 
 
-def test_port_0_selects_a_free_port():
-    with served(ECHO) as at:
-        host, port = addresses.parse(at.address)
-        assert (host, port > 0) == ("127.0.0.1", True)
-
-
 def test_a_unix_socket_serves_and_replaces_that_of_a_killed_process(short_folder):
     path = short_folder / "a %41?"
     with socket.socket(socket.AF_UNIX) as killed:
@@ -76,18 +70,6 @@ def test_a_path_that_only_grpc_refuses_is_reported(short_folder):
     listen = addresses.unix(f"{short_folder}/s")
     with pytest.raises(ConfigError, match=f"^--listen {listen}: Failed to bind: set another path$"):
         serving.make_server([], listen, Refusing())
-
-
-def test_a_unix_socket_in_use_stays_that_of_its_server(short_folder):
-    listen = addresses.unix(f"{short_folder}/s")
-    handlers = [stubs.service_handler(DESCRIPTOR, ECHO)]
-    first = serving.make_server(handlers, listen, Credentials())
-    first.start()
-    with pytest.raises(ConfigError, match=f"^--listen {listen}: another process listens at"):
-        serving.make_server([], listen, Credentials())
-    with serving.open_channel(listen, Credentials()) as channel:
-        assert stubs.Stub(channel, DESCRIPTOR).Status(dispatcher_pb2.StatusRequest()) == ANSWER
-    first.stop(0)
 
 
 def test_the_error_names_a_port_that_is_in_use():
@@ -152,12 +134,6 @@ def test_a_message_over_the_limit_is_rejected():
         assert stub.Status(dispatcher_pb2.StatusRequest(), timeout=5) == ANSWER
 
 
-def test_messages_of_many_mebibytes_are_accepted():
-    big = dispatcher_pb2.StatusResponse(dispatcher_id="d" * (20 << 20))
-    with served(Echo(Status=lambda request, context: big)) as at, stub_of(at.address) as stub:
-        assert stub.Status(dispatcher_pb2.StatusRequest(), timeout=20) == big
-
-
 def test_running_calls_have_the_grace_period_to_finish():
     entered, release = threading.Event(), threading.Event()
 
@@ -183,8 +159,3 @@ def test_running_calls_have_the_grace_period_to_finish():
                 release.set()
             stopper.join(10)
             assert not stopper.is_alive()
-
-
-def test_later_options_override_earlier_ones():
-    merged = dict(serving._merged((("a", 1), ("b", 1)), (("a", 2),)))
-    assert merged == {"a": 2, "b": 1}

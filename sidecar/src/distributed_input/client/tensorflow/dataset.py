@@ -10,42 +10,42 @@ import numpy as np
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.client.reader import InputReader
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.tensorflow import decode
-from distributed_input.link.trainer.ring import Batch
+from distributed_input.link.trainer.slots import Batch
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import heap
 
 _SMALL_BYTES = 256 << 10  # the size of a unit
 
 
-def static_rows(reader: InputReader) -> int | None:
+def static_rows(consumer: Consumer) -> int | None:
     """Return the number of rows in every unit, or None if it may differ."""
-    opened = reader.opened
+    opened = consumer.opened
     fixed = opened.job.remainder in (types_pb2.DROP, types_pb2.PAD)
     return opened.unit_rows if fixed and opened.unit_rows else None
 
 
-def element_spec(reader: InputReader, spec: ElementSpec, whole: bool) -> Any:
+def element_spec(consumer: Consumer, spec: ElementSpec, whole: bool) -> Any:
     """Return the nested TypeSpec of a unit."""
-    return decode.element_spec(spec, not whole, static_rows(reader))
+    return decode.element_spec(spec, not whole, static_rows(consumer))
 
 
-def as_dataset(reader: InputReader, spec: ElementSpec, whole: bool) -> tf.data.Dataset:
+def as_dataset(consumer: Consumer, spec: ElementSpec, whole: bool) -> tf.data.Dataset:
     """Return a dataset of units; each iteration reads one epoch.
 
     Args:
-        reader: the reader, with its job open.
+        consumer: the consumer, with its job open.
         spec: of a row, or of a whole element.
         whole: units are whole elements, not batches of rows.
     """
-    rows = static_rows(reader)
-    unit_bytes = reader.opened.unit_rows * sum(c.row_bytes or 0 for c in spec.columns)
+    rows = static_rows(consumer)
+    unit_bytes = consumer.opened.unit_rows * sum(c.row_bytes or 0 for c in spec.columns)
     if _is_fixed_size(spec) and 0 < unit_bytes < _SMALL_BYTES:
-        dataset = _small_units(reader, spec, rows)
+        dataset = _small_units(consumer, spec, rows)
     else:
-        dataset = _large_units(reader, spec, whole, rows)
-    if reader.opened.job.infinite:
+        dataset = _large_units(consumer, spec, whole, rows)
+    if consumer.opened.job.infinite:
         dataset = dataset.repeat()  # for its cardinality; one without rows ends all the same
     options = tf.data.Options()
     # The dataset is already this process's share.
@@ -54,20 +54,20 @@ def as_dataset(reader: InputReader, spec: ElementSpec, whole: bool) -> tf.data.D
 
 
 def _large_units(
-    reader: InputReader, spec: ElementSpec, whole: bool, rows: int | None
+    consumer: Consumer, spec: ElementSpec, whole: bool, rows: int | None
 ) -> tf.data.Dataset:
     """Pass each unit through Python on its own, without a copy."""
 
     def generate() -> Iterator[tuple[Any, ...]]:
         heap.keep_freed_memory()
-        yield from reader.decoded(
+        yield from consumer.decoded(
             lambda batch: decode.components(spec, None if whole else batch.rows, batch.buffers)
         )
 
     return decode.from_arrays(generate, spec, not whole, rows)
 
 
-def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf.data.Dataset:
+def _small_units(consumer: Consumer, spec: ElementSpec, rows: int | None) -> tf.data.Dataset:
     """Pass several units through Python together, and split them again in C++.
 
     One element takes about 200 microseconds of Python: more than two copies of a small unit.
@@ -77,7 +77,7 @@ def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf
         # TensorFlow 2.21 and later set M_TRIM_THRESHOLD to 128 KiB for the whole process when the
         # generator starts. Without this call, malloc would map every larger tensor again.
         heap.keep_freed_memory()
-        for burst in reader.bursts():
+        for burst in consumer.bursts():
             copies = [_stack(spec, group) for group in _group_by_rows(burst)]
             del burst  # do not hold its slots while the next one is awaited
             yield from copies

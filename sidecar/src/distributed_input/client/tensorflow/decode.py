@@ -25,13 +25,7 @@ Array = npt.NDArray[Any]
 def signature(
     spec: ElementSpec, rows_mode: bool, static_rows: int | None = None
 ) -> tuple[tf.TensorSpec, ...]:
-    """Return the flat specs of the arrays that `components` returns.
-
-    Args:
-      spec: of a row, or of a whole element.
-      rows_mode: batches of rows, with a leading dimension; otherwise whole elements.
-      static_rows: the number of rows in every batch, if it is known.
-    """
+    """Return the flat specs of the arrays that `components` returns."""
     out: list[tf.TensorSpec] = []
     for leaf in spec.leaves:
         out += _leaf_signature(leaf, rows_mode, static_rows)
@@ -62,11 +56,6 @@ def components(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -
     """Decode a run into the flat tuple of arrays that `signature` describes.
 
     Dense numbers of known shape are views of the buffers and keep them alive.
-
-    Args:
-      spec: of a row, or of a whole element.
-      rows: the number of rows; None: one whole element.
-      buffers: the columns of the run.
 
     Raises:
       SpecError: the shape of a dense or unranked leaf differs between rows.

@@ -50,12 +50,6 @@ _MOVED = worker_pb2.ConnectResponse(moved=True).SerializeToString()
 class TransferOffer:
     """The offer of a direct connection to the sidecar of one call.
 
-    Args:
-        port: port of the listener; 0: there is none.
-        new_ticket: returns what the sidecar has to send, on one connection.
-        local: name or path of the Unix socket; "": there is none.
-        encrypted: whether the TCP connection uses TLS.
-
     Attributes:
         sent_bytes: size of all messages that the direct connection has carried.
     """
@@ -136,14 +130,7 @@ def serve(
     context: Any,
     listener: TransferListener | None,
 ) -> Iterator[bytes]:
-    """Yield the messages of a call that gRPC sends; others use the direct connection.
-
-    Args:
-        connection: the streams of the call.
-        requests: what the sidecar sends.
-        context: gRPC's context of the call.
-        listener: accepts the direct connection; None: gRPC sends all messages.
-    """
+    """Yield the messages of a call that gRPC sends; others use the direct connection."""
     threading.Thread(target=connection.read, args=(requests,), name="requests", daemon=True).start()
     if listener is None:
         yield from map(frames.encode, connection.frames())

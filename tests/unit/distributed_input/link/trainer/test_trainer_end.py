@@ -17,7 +17,6 @@ from distributed_input.link.trainer import trainer_end as channel_module
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
 from distributed_input.runtime.files import shared_files
 from distributed_input.sidecar import server
-from tests.unit.distributed_input.positions import largest_position
 
 SECONDS = 10.0
 SLOTS = range(1000)
@@ -70,51 +69,10 @@ def test_a_closed_job_is_reported_behind_the_slots_of_unread_batches(tmp_path: P
     channel.release_job()  # a sidecar that is gone has released the job
 
 
-def test_slots_return_at_once_after_shutdown_even_if_another_thread_still_reads(
-    tmp_path: Path,
-) -> None:
-    channel, theirs = connected(tmp_path)
-    theirs.settimeout(SECONDS)
-    channel.shutdown()
-    assert list(channel.drain()) == []
-    channel.release(7)
-    assert trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)).release.slots == [7]
-    theirs.close()
-
-
-def test_an_idle_channel_returns_slots_at_once(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    channel.mark_idle()
-    channel.release(7)
-    assert trainer_pb2.FromTrainer.FromString(theirs.recv(TO_SIDECAR_BYTES)).release.slots == [7]
-    theirs.close()
-
-
-def test_the_largest_start_of_an_epoch_reaches_the_sidecar(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    start = trainer_pb2.StartEpoch(generation=1, epoch=1, position=largest_position())
-    channel.send(start=start)
-    received = trainer_pb2.FromTrainer.FromString(theirs.recv(TO_SIDECAR_BYTES))
-    assert received.start == start
-    theirs.close()
-
-
 def test_too_long_a_message_to_the_sidecar_is_an_error(tmp_path: Path) -> None:
     channel, theirs = connected(tmp_path)
     with pytest.raises(ConfigError, match="too many components"):
         channel.send(open=trainer_pb2.Open(dataset_id="x" * TO_SIDECAR_BYTES))
-    theirs.close()
-
-
-def test_too_long_a_message_from_the_sidecar_is_an_error(tmp_path: Path) -> None:
-    """It would be cut off; an older sidecar may send it."""
-    channel, theirs = connected(tmp_path)
-    longest = trainer_pb2.FromSidecar(waiting={"what": "x" * (TO_TRAINER_BYTES - 8)})
-    theirs.send(longest.SerializeToString())
-    assert channel.receive(SECONDS) == longest
-    theirs.send(bytes(TO_TRAINER_BYTES + 1))
-    with pytest.raises(ProtocolError, match="upgrade the sidecar"):
-        channel.receive(SECONDS)
     theirs.close()
 
 
@@ -232,6 +190,9 @@ def test_the_longest_messages_are_sent_and_received(tmp_path: Path) -> None:
     assert received.waiting.what == what
     channel.send(open={"dataset_id": text(TO_SIDECAR_BYTES, trainer_pb2.FromTrainer)})
     assert len(theirs.recv(2 * TO_SIDECAR_BYTES)) == TO_SIDECAR_BYTES
+    theirs.send(bytes(TO_TRAINER_BYTES + 1))
+    with pytest.raises(ProtocolError, match="upgrade the sidecar"):
+        channel.receive(SECONDS)
     theirs.close()
 
 
@@ -260,44 +221,6 @@ def test_the_end_of_a_connection_is_noticed(tmp_path: Path) -> None:
         channel.receive(SECONDS)
 
 
-def test_a_sidecar_that_accepts_no_connection_is_an_error_after_the_timeout(tmp_path: Path) -> None:
-    path = str(tmp_path / SOCKET_NAME)
-    with (
-        packet_socket.new() as listening,
-        packet_socket.new() as first,
-    ):
-        listening.bind(path)
-        listening.listen(0)
-        first.connect(path)  # fills the queue
-        with pytest.raises(UnavailableError, match="no sidecar answers"):
-            Channel(tmp_path, 0.05)
-
-
-def test_a_socket_that_was_closed_here_counts_as_disconnected(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    channel.disown()
-    with pytest.raises(SidecarDisconnected):
-        channel.receive(0)
-    theirs.close()
-
-
-def test_slots_that_were_released_before_a_shutdown_return(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    channel.release(1)
-    channel.shutdown()
-    assert released_slots(theirs) == [1]
-    theirs.close()
-
-
-def test_the_address_is_that_of_the_mapped_ring(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    assert channel.address == 0
-    (tmp_path / "ring").write_bytes(bytes(4096))
-    channel.map_ring("ring", 4096)
-    assert channel.address > 0
-    theirs.close()
-
-
 def test_a_written_file_is_as_open_as_the_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     channel, theirs = connected(tmp_path)
@@ -318,14 +241,6 @@ def test_messages_of_a_sidecar_that_ended_with_unread_packets_are_read(tmp_path:
 def test_a_folder_without_a_sidecar_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=f"no sidecar answers at {tmp_path}"):
         Channel(tmp_path, SECONDS)
-
-
-def test_a_fork_closes_its_copy_of_the_socket(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    channel.release(1)
-    channel.disown()
-    assert theirs.recv(1 << 17) == b"", "no slot was sent"
-    theirs.close()
 
 
 def test_a_packet_that_is_not_a_message_is_an_error_of_the_protocol(tmp_path: Path) -> None:
