@@ -34,6 +34,7 @@ from distributed_input.client.position_log import behind
 from distributed_input.client.session import SidecarSession
 from distributed_input.link.trainer.slots import Batch
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
+from distributed_input.rows.elements import ElementSpec
 
 _BURST_UNITS = 64
 
@@ -94,6 +95,11 @@ class Consumer:
     def opened(self) -> trainer_pb2.Opened:
         """The current sidecar's answer to the opened job."""
         return self._session.opened
+
+    @property
+    def spec(self) -> ElementSpec:
+        """The spec of a row, or of a whole element."""
+        return ElementSpec.from_json(self.opened.job.row_spec)
 
     # Opening.
 

@@ -18,7 +18,6 @@ from distributed_input.client import position_log
 from distributed_input.client.consumer import Consumer
 from distributed_input.client.epoch_state import without_traceback
 from distributed_input.rows.decode import decode
-from distributed_input.rows.elements import ElementSpec
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -109,13 +108,11 @@ class Input:
         self._open(None, 1, None)
         self._consumer.count_steps(None)
         generation = self._consumer.begin()
-        return _Batches(self._numpy_batches(generation))
-
-    def _numpy_batches(self, generation: int) -> Iterator[Any]:
-        spec, whole = self._spec, self._whole
-        return self._consumer.decoded(
+        spec, whole = self._consumer.spec, not self._consumer.opened.unit_rows
+        batches = self._consumer.decoded(
             lambda batch: decode(spec, None if whole else batch.rows, batch.buffers), generation
         )
+        return _Batches(batches)
 
     @short
     def dataset(
@@ -136,7 +133,7 @@ class Input:
 
         self._open(dataset, 1, global_batch_size)
         self._consumer.count_steps(None, prefetches=True)
-        plain = units.as_dataset(self._consumer, self._spec, self._whole)
+        plain = units.as_dataset(self._consumer)
         return keras_fit.WholeEpochDataset(plain)
 
     @short
@@ -166,7 +163,7 @@ class Input:
         distribute.check(strategy, options)
         replicas = distribute.local_replicas(strategy)
         self._open(dataset, replicas, global_batch_size)
-        plain = units.as_dataset(self._consumer, self._spec, self._whole)
+        plain = units.as_dataset(self._consumer)
         if replicas > 1 and are_divided(self._consumer.opened.job):
             plain = divide(plain, replicas)
         return distribute.distributed(strategy, plain, self._consumer, options)
@@ -175,9 +172,10 @@ class Input:
     def element_spec(self) -> Any:
         """The nested `tf.TypeSpec` of the elements of `dataset`, known before the first batch."""
         from distributed_input.client.tensorflow import dataset as units
+        from distributed_input.client.tensorflow import decode as tf_decode
 
         self._open(None, 1, None)
-        return units.element_spec(self._consumer, self._spec, self._whole)
+        return tf_decode.element_spec(self._consumer.spec, units.leading(self._consumer))
 
     # Positions.
 
@@ -315,14 +313,6 @@ class Input:
         from distributed_input.tfdata import export
 
         return export.export_job(draft, dataset)
-
-    @property
-    def _spec(self) -> ElementSpec:
-        return ElementSpec.from_json(self._consumer.opened.job.row_spec)
-
-    @property
-    def _whole(self) -> bool:
-        return not self._consumer.opened.unit_rows
 
 
 class _Batches:

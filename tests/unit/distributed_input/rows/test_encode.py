@@ -170,7 +170,7 @@ def test_a_ragged_dimension_of_known_size_keeps_it(shape: tuple[int | None, ...]
     row = Ragged(np.ones(6, np.float32), (np.array([0, 3, 6] if shape[0] else [0, 2, 4, 6]),))
     _, run = make_encoder(spec, False)(row)
     padded = concat_runs([run, zero_rows(spec, 2)])
-    value = pack(spec, [tf.constant(part) for part in components(spec, 3, padded)], True)
+    value = pack(spec, [tf.constant(part) for part in components(spec, 3, padded)], (None,))
     rows = value.to_list()
     nothing = [[0.0] * (shape[1] or 0)] * (shape[0] or 0)
     assert len(rows[0]) == 2 + (shape[0] is None)

@@ -120,8 +120,9 @@ def test_tensors_have_the_users_structure(
     else:
         values, buffers = [], [np.empty(0, np.uint8)] * spec.buffer_count
     size = count if rows_mode and static else None
+    leading = (size,) if rows_mode else ()
     arrays = tf_decode.components(spec, count if rows_mode else None, buffers)
-    packed = tf_decode.from_arrays(lambda: iter([arrays]), spec, rows_mode, size)
+    packed = tf_decode.from_arrays(lambda: iter([arrays]), spec, leading)
     assert packed.element_spec == tf_spec.to_tf(spec, rows_mode, size)
     (element,) = packed
     got = spec.flatten(element)
@@ -136,7 +137,7 @@ def test_lists_and_none_have_the_structure_of_a_map(structure: Any) -> None:
     leaves = Leaf("a", "dense", "float32", ()), Leaf("b", "dense", "int64", (2,))
     spec = ElementSpec(structure, leaves)
     arrays = np.zeros(3, np.float32), np.ones((3, 2), np.int64)
-    dataset = tf_decode.from_arrays(lambda: iter([arrays]), spec, True)
+    dataset = tf_decode.from_arrays(lambda: iter([arrays]), spec, (None,))
     mapped = tf.data.Dataset.from_tensors(arrays).map(lambda *parts: spec.unflatten(parts))
     (element,), (expected,) = dataset, mapped
     tf.nest.map_structure(np.testing.assert_array_equal, element, expected)
@@ -151,8 +152,8 @@ def test_stacked_batches_are_split_in_the_user_structure(structure: Any, rows: i
     leaves = Leaf("a", "dense", "float32", ()), Leaf("b", "dense", "int64", (2,))
     spec = ElementSpec(structure, leaves)
     one, other = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(12).reshape(2, 3, 2)
-    dataset = tf_decode.from_arrays(lambda: iter([(one, other)]), spec, True, rows, stacked=True)
-    batches = tf_decode.from_arrays(lambda: zip(one, other, strict=True), spec, True, rows)
+    dataset = tf_decode.from_arrays(lambda: iter([(one, other)]), spec, (rows,), stacked=True)
+    batches = tf_decode.from_arrays(lambda: zip(one, other, strict=True), spec, (rows,))
     assert dataset.element_spec == batches.element_spec
     for found, expected in zip(dataset, batches, strict=True):
         tf.nest.map_structure(np.testing.assert_array_equal, found, expected)

@@ -54,6 +54,7 @@ class Consumer:
     """The consumer of an input with four units of 8 rows in each epoch."""
 
     can_move = False
+    spec = ElementSpec(0, (Leaf("", "dense", "int64", ()),))
     opened = SimpleNamespace(unit_rows=8, job=SimpleNamespace(infinite=False, remainder=DROP))
 
     def count_steps(self, *args: Any, **options: Any) -> None:
@@ -77,7 +78,7 @@ def kept() -> tuple[int, int, int]:
 
 def test_nothing_waits_for_the_tuning_of_a_dataset_that_is_deleted() -> None:
     consumer: Any = Consumer()
-    units = dataset.as_dataset(consumer, ElementSpec(0, (Leaf("", "dense", "int64", ()),)), False)
+    units = dataset.as_dataset(consumer)
     distributed = distribute.distributed(tf.distribute.get_strategy(), units, consumer, None)
     assert distributed.options().autotune.enabled is False
 
@@ -87,10 +88,9 @@ def test_nothing_waits_for_the_tuning_of_a_dataset_that_is_deleted() -> None:
 def test_an_epoch_leaves_nothing_behind(devices: list[str]) -> None:
     """Programs read the same dataset for hundreds of epochs."""
     consumer: Any = Consumer()
-    spec = ElementSpec(0, (Leaf("", "dense", "int64", ()),))
     with tf.init_scope():
         strategy = tf.distribute.MirroredStrategy(devices)
-        units = dataset.as_dataset(consumer, spec, whole=False)
+        units = dataset.as_dataset(consumer)
         distributed = distribute.distributed(strategy, units, consumer, None)
     counts = []
     for _ in range(8):
