@@ -87,7 +87,7 @@ def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 def ring_of(data: Input) -> tuple[int, int]:
     """Return the address and size of the shared memory in this process."""
     channel = data._consumer._session.channel
-    return channel.address, data._consumer.welcome.slots_bytes
+    return channel._slots.address, data._consumer.welcome.slots_bytes
 
 
 def address_of(tensor: Any) -> int:

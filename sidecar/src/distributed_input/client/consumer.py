@@ -146,11 +146,6 @@ class Consumer:
         """The number of the running epoch on this connection; 0 before the first."""
         return self._epoch.generation if self._epoch is not None else 0
 
-    @property
-    def begun(self) -> bool:
-        """Whether an epoch has begun on this connection."""
-        return self._epoch is not None
-
     def begin(self) -> int:
         """Start the next epoch, drop the rest of the running one, and return its generation.
 

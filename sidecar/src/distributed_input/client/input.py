@@ -206,7 +206,7 @@ class Input:
                 "were read since the iterator began: count those that the loop has used"
             )
         units = consumer.requested_units()
-        if units is None and batches is None and consumer.prefetches and consumer.begun:
+        if units is None and batches is None and consumer.prefetches and consumer.generation:
             raise PositionError(
                 "a plain dataset prefetches, so the number of batches that the loop has consumed "
                 "is unknown: read with distribute() and a strategy (OneDeviceStrategy for one "
@@ -272,7 +272,7 @@ class Input:
             reuse = dataset is None and global_batch_size is None
             if self._opened == requested or (reuse and replicas == self._opened[1]):
                 return
-            if reuse and self._consumer.begun:
+            if reuse and self._consumer.generation:
                 raise ConfigError(
                     f"input {self.name} is being iterated for {self._opened[1]} replicas: "
                     "connect() again to read it another way"
@@ -305,11 +305,8 @@ class Input:
                 f"input {self.name} names its dataset ({draft.entry_point.target}) and the trainer "
                 "passes another: omit the argument, or set spec.dataset to {type: Trainer}"
             )
-        if self._consumer.welcome.consumer != 0:
-            return (
-                draft,
-                b"",
-            )  # consumer 0 registers the dataset, which is the same in all consumers
+        if self._consumer.welcome.consumer:  # consumer 0 registers the dataset of all consumers
+            return draft, b""
         from distributed_input.tfdata import export
 
         return export.export_job(draft, dataset)

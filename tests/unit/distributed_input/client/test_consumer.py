@@ -175,7 +175,7 @@ def test_the_position_behind_pending_units_has_the_identity_of_the_dataset(
     assert (position.step, position.format) == (1, identity.FORMAT)
 
 
-def test_a_fenced_reader_does_not_reconnect(sidecar: Sidecar) -> None:
+def test_a_fenced_consumer_does_not_reconnect(sidecar: Sidecar) -> None:
     consumer, trainer, generation = begun(sidecar)
     channel = consumer._session.channel
     trainer.unit(generation, 0, step=1)
@@ -405,7 +405,7 @@ def test_closing_does_not_wait_for_a_sidecar(sidecar: Sidecar) -> None:
     assert not closing.is_alive()
 
 
-def test_a_garbage_collected_reader_ends_its_watcher(sidecar: Sidecar) -> None:
+def test_a_garbage_collected_consumer_ends_its_watcher(sidecar: Sidecar) -> None:
     consumer, _, _ = begun(sidecar)
     mine = watchers()
     assert mine

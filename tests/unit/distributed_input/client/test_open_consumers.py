@@ -122,7 +122,7 @@ def test_a_fork_reads_with_a_connection_of_its_own(tmp_path: Path, sidecar: Side
     assert fork.result() == "read 1 rows"
 
 
-def test_a_second_reader_of_a_job_ends_the_first(tmp_path: Path, sidecar: Sidecar) -> None:
+def test_a_second_consumer_of_a_job_ends_the_first(tmp_path: Path, sidecar: Sidecar) -> None:
     consumer, _, generation = begun(sidecar)
     _second = Consumer(tmp_path, "", SECONDS)
     with pytest.raises(FencedError, match="was opened again"):
@@ -138,7 +138,7 @@ def test_an_input_cannot_be_sent_to_another_process(tmp_path: Path, sidecar: Sid
 # The end of the program.
 
 
-def test_a_stopped_reader_raises_and_leaves_the_job_open(sidecar: Sidecar) -> None:
+def test_a_stopped_consumer_raises_and_leaves_the_job_open(sidecar: Sidecar) -> None:
     consumer, trainer, generation = begun(sidecar)
     errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 

@@ -121,7 +121,7 @@ def test_totals_include_all_connections(clock: Clock) -> None:
     assert (received.rows, received.wait_seconds, received.wall_seconds) == (5, 7.0, 10.0)
 
 
-def test_the_readers_of_a_job_in_a_process_share_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_consumers_of_a_job_in_a_process_share_totals(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path("totals")
     own = totals_of(folder, "train", "")
     assert totals_of(folder, "train", "") is own
@@ -209,7 +209,7 @@ def test_a_wait_for_another_thread_that_reconnects_counts(sidecar: Sidecar) -> N
 
 
 @pytest.mark.parametrize(("requested", "counts"), [(1, False), (2, True)])
-def test_a_reader_waits_only_if_the_loop_has_requested_a_unit(
+def test_a_consumer_waits_only_if_the_loop_has_requested_a_unit(
     tmp_path: Path,
     sidecar: Sidecar,
     monkeypatch: pytest.MonkeyPatch,

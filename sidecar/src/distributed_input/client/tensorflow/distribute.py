@@ -10,10 +10,9 @@ seen the end of the epoch. After an error, it means that the loop has not got th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.distribute import input_lib
@@ -75,40 +74,24 @@ def distributed(
         return keras_fit.WholeEpochDataset(native)
     counter = step_counter.StepVariable()
     consumer.count_steps(counter)
-    epochs = _Epochs(consumer, strategy, dataset.element_spec, counter)
-    return CountingDataset(native, counter.handle, epochs)
 
-
-@dataclass(frozen=True)
-class _Epochs:
-    """What a dataset outside of functions needs to begin an epoch.
-
-    Attributes:
-        consumer: the consumer of the input.
-        strategy: the strategy whose replicas share every step.
-        unit_spec: the nested `tf.TypeSpec` of what one replica gets.
-        counter: counts the steps.
-    """
-
-    consumer: Consumer
-    strategy: tf.distribute.Strategy
-    unit_spec: Any
-    counter: step_counter.StepVariable
-
-    def begin(self) -> None:
-        """Start the next epoch, of an iterator that is counted already."""
-        self.consumer.count_steps(self.counter)
-        if tf.executing_eagerly():
-            # The sidecar starts now, and not when the first batch is requested.
-            self.consumer.begin()
-
-    def sample(self) -> Iterator[Any]:
+    def sample() -> Iterator[Any]:
         """Return an iterator over one step of zeros."""
-        rows = self.consumer.opened.unit_rows
-        step = self.strategy.experimental_distribute_values_from_function(
-            lambda _: keras_fit.zeros(self.unit_spec, rows)
+        rows, spec = consumer.opened.unit_rows, dataset.element_spec
+        step = strategy.experimental_distribute_values_from_function(
+            lambda _: keras_fit.zeros(spec, rows)
         )
         return iter([step])
+
+    return CountingDataset(native, counter.handle, _Source(consumer, counter, sample))
+
+
+class _Source(NamedTuple):
+    """What a dataset outside of functions needs to begin an epoch."""
+
+    consumer: Consumer
+    counter: step_counter.StepVariable
+    sample: Callable[[], Iterator[Any]]
 
 
 class CountingDataset(input_lib.DistributedDatasetsFromFunction):
@@ -118,15 +101,15 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
     accepts a distributed dataset only if its class inherits from this class of TensorFlow.
     """
 
-    def __init__(self, native: Any, counter: tf.Tensor, epochs: _Epochs | None = None) -> None:
+    def __init__(self, native: Any, counter: tf.Tensor, source: _Source | None = None) -> None:
         self._native = native
         self._counter = counter
-        self._epochs = epochs
+        self._source = source
 
     def __iter__(self) -> Any:
         loop = keras_fit.calling_epoch_loop()
-        if self._epochs is not None and loop is not None and loop.building:
-            return self._epochs.sample()
+        if self._source is not None and loop is not None and loop.building:
+            return self._source.sample()
         iterator, number = self._begin()
         if loop is not None:
             loop.read_whole_epochs()
@@ -135,14 +118,17 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
     def _begin(self) -> tuple[Any, tf.Tensor]:
         """Begin the next epoch, and return a native iterator of it and the iterator's number."""
         counting, number = step_counter.begin(self._counter)
-        if self._epochs is not None:
-            self._epochs.begin()
+        if self._source is not None:
+            self._source.consumer.count_steps(self._source.counter)
+            if tf.executing_eagerly():
+                # The sidecar starts now, and not when the first batch is requested.
+                self._source.consumer.begin()
         with step_counter.run_after(counting):
             return _iterator_of(self._native), number
 
     def restored(self) -> tuple[Any, tf.Tensor] | None:
         """Return a new native iterator and its number if a position was restored, else None."""
-        if self._epochs is None or not self._epochs.consumer.can_move:
+        if self._source is None or not self._source.consumer.can_move:
             return None
         return self._begin()
 

@@ -71,11 +71,6 @@ class Channel:
         """Map the slots file `name` of `size` bytes."""
         self._slots = Slots(self._folder / name, size)
 
-    @property
-    def address(self) -> int:
-        """The address of the slots in this process; 0 before `map_slots`."""
-        return self._slots.address if self._slots is not None else 0
-
     def batch(self, unit: trainer_pb2.Unit) -> Batch:
         """Return the unit as views of its slot, which they release when they are freed."""
         assert self._slots is not None
@@ -138,7 +133,7 @@ class Channel:
         try:
             if seconds and not self._poll(select.POLLIN, seconds):
                 return None
-            packet = self._receive_packet()
+            packet = packet_socket.receive(self._socket, TO_TRAINER_BYTES + 1)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -159,14 +154,6 @@ class Channel:
                 f"the sidecar sent something else than a message ({error}): use the same release "
                 "of distributed-input in the trainer and the sidecar's image"
             ) from error
-
-    def _receive_packet(self) -> bytes:
-        try:
-            return self._socket.recv(TO_TRAINER_BYTES + 1)
-        except ConnectionResetError:
-            # The sidecar closed with unread packets. This error is raised once; packets that the
-            # sidecar had sent can still be read.
-            return self._socket.recv(TO_TRAINER_BYTES + 1)
 
     def drain(self) -> Iterator[trainer_pb2.FromSidecar]:
         """Yield the messages that arrived before the connection ended."""
