@@ -81,7 +81,7 @@ class Consumer:
         """Begin the next epoch."""
         made = self._required()
         generation = made._consumer.begin()
-        self._batches = made._numpy_batches(generation)
+        self._batches = made._consumer.arrays(generation)
 
     def step(self) -> list[Rows] | None:
         """Return copies of the units of a step, or None at the end of the epoch."""

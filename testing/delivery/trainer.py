@@ -71,9 +71,9 @@ class PrefetchingConsumer(Consumer):
 
     def _single_units(self, made: Input, generation: int) -> Iterator[Any]:
         """Return the units of an epoch. TensorFlow gets small ones of fixed size in bursts."""
-        spec = made._spec
+        spec = made._consumer.spec
         if self._whole or not spec.is_static or any(leaf.is_string for leaf in spec.leaves):
-            return made._numpy_batches(generation)
+            return made._consumer.arrays(generation)
         return self._units_of_bursts(spec, made._consumer.bursts(generation))
 
     @staticmethod

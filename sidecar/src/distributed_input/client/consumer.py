@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,11 @@ from distributed_input.client.position_log import behind
 from distributed_input.client.session import SidecarSession
 from distributed_input.link.trainer.slots import Batch
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
+from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
 
 _BURST_UNITS = 64
+_POLL_SECONDS = 1.0  # until the watcher of a consumer that was not closed, only dropped, ends
 
 
 class Consumer:
@@ -137,7 +140,7 @@ class Consumer:
 
     def _connect(self, timeout: float) -> None:
         self._session.connect(timeout)
-        open_consumers.watch(self, self._session.channel)
+        _watch(weakref.ref(self), self._session.channel)
 
     # Epochs.
 
@@ -201,15 +204,15 @@ class Consumer:
             del batch  # do not hold its slot while the next one is awaited
 
     def decoded(
-        self, decode: Callable[[Batch], Any], generation: int | None = None
+        self, decode_unit: Callable[[Batch], Any], generation: int | None = None
     ) -> Iterator[Any]:
-        """Yield what `decode` makes of the units of an epoch, as `units`.
+        """Yield what `decode_unit` makes of the units of an epoch, as `units`.
 
         Its SpecError ends the loop. The other trainers get it, too: they would wait for this one.
         """
         for batch in self.units(generation):
             try:
-                value = decode(batch)
+                value = decode_unit(batch)
             except SpecError as error:
                 if (epoch := self._epoch) is not None:
                     self._report(epoch, str(error))
@@ -217,6 +220,13 @@ class Consumer:
             del batch  # do not hold its slot while the next one is awaited
             yield value
             del value
+
+    def arrays(self, generation: int) -> Iterator[Any]:
+        """Yield the units of an epoch as nested numpy arrays, as `units`."""
+        spec, whole = self.spec, not self.opened.unit_rows
+        return self.decoded(
+            lambda batch: decode(spec, None if whole else batch.rows, batch.buffers), generation
+        )
 
     def bursts(self, generation: int | None = None) -> Iterator[list[Batch]]:
         """Yield the units of an epoch, as `units`, in lists: units that arrived together."""
@@ -486,3 +496,21 @@ class Consumer:
         error = self._session.disown()
         if self._epoch is not None:
             self._epoch.error = error
+
+
+def _watch(consumer: weakref.ref[Consumer], channel: Channel) -> None:
+    """Let the consumer reconnect when the channel ends, also if no thread waits for a batch.
+
+    A trainer may compute for a long time between two batches. Other trainers may need the next
+    sidecar of this one before that.
+    """
+
+    def wait() -> None:
+        while not channel.wait_for_hangup(_POLL_SECONDS):
+            if consumer() is None:
+                return
+        remaining = consumer()
+        if remaining is not None:
+            remaining.reconnect_from(channel)
+
+    threading.Thread(target=wait, name="sidecar-watch", daemon=True).start()

@@ -17,7 +17,6 @@ from distributed_input.assignment.share import are_divided
 from distributed_input.client import position_log
 from distributed_input.client.consumer import Consumer
 from distributed_input.client.epoch_state import without_traceback
-from distributed_input.rows.decode import decode
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -108,11 +107,7 @@ class Input:
         self._open(None, 1, None)
         self._consumer.count_steps(None)
         generation = self._consumer.begin()
-        spec, whole = self._consumer.spec, not self._consumer.opened.unit_rows
-        batches = self._consumer.decoded(
-            lambda batch: decode(spec, None if whole else batch.rows, batch.buffers), generation
-        )
-        return _Batches(batches)
+        return _Batches(self._consumer.arrays(generation))
 
     @short
     def dataset(

@@ -12,12 +12,10 @@ import weakref
 from typing import TYPE_CHECKING
 
 from distributed_input.api.errors import DistributedInputError, FencedError
-from distributed_input.link.trainer.trainer_end import Channel
 
 if TYPE_CHECKING:
     from distributed_input.client.consumer import Consumer
 
-_POLL_SECONDS = 1.0  # until the watcher of a consumer that was not closed, only dropped, ends
 _consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 _lock = threading.Lock()
 
@@ -37,25 +35,6 @@ def add(consumer: Consumer) -> None:
                 "first, or give the second a job of its own: connect(..., job=...)"
             )
         )
-
-
-def watch(consumer: Consumer, channel: Channel) -> None:
-    """Let the consumer reconnect when the channel ends, also if no thread waits for a batch.
-
-    A trainer may compute for a long time between two batches. Other trainers may need the next
-    sidecar of this one before that. The thread has only a weak reference to the consumer.
-    """
-    arguments = (weakref.ref(consumer), channel)
-    threading.Thread(target=_watch, args=arguments, name="sidecar-watch", daemon=True).start()
-
-
-def _watch(consumer: weakref.ref[Consumer], channel: Channel) -> None:
-    while not channel.wait_for_hangup(_POLL_SECONDS):
-        if consumer() is None:
-            return
-    remaining = consumer()
-    if remaining is not None:
-        remaining.reconnect_from(channel)
 
 
 def stop_all(error: DistributedInputError) -> None:

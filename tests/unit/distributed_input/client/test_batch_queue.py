@@ -146,3 +146,12 @@ def test_the_end_reports_that_the_last_units_are_missing() -> None:
     end = trainer_pb2.EpochEnd(generation=1, units=3)
     with pytest.raises(TerminalError, match=r"end after 3 units .* after 2 units of it"):
         queue.add(source, trainer_pb2.FromSidecar(end=end))
+
+
+def test_a_slot_goes_back_to_the_connection_that_it_came_from() -> None:
+    first, second = Source(), Source()
+    queue = BatchQueue()
+    queue.add(first, message(unit(1, 10)))
+    queue.add(second, message(unit(1, 20)))
+    queue.clear()
+    assert (first.released, second.released) == ([10], [20])

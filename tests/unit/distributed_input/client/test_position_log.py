@@ -76,3 +76,10 @@ def test_bytes_that_are_not_a_position_are_refused() -> None:
     assert parse(start().SerializeToString()) == start()
     with pytest.raises(PositionError, match="no valid position"):
         parse(b"\xff" * 20)
+
+
+def test_a_log_that_begins_with_the_first_step_has_lost_nothing() -> None:
+    log = PositionLog()
+    for step in (1, 2):
+        log.append(2 * step, Position(step=step))
+    assert log.at(1, 2, start(3)) == Position(epoch=3, extra_units=1, units_per_step=2, job="train")

@@ -12,7 +12,7 @@ import pytest
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.client import progress, session
-from distributed_input.client.progress import WaitMeter, totals_of
+from distributed_input.client.progress import REPORT_SECONDS, WaitMeter, totals_of
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, begun, opened
 from tests.unit.distributed_input.virtual_time import VirtualTime as Clock
 
@@ -244,3 +244,12 @@ def test_a_fork_counts_although_another_thread_held_the_lock() -> None:
         if not child:
             os._exit(0 if progress._totals_lock.acquire(timeout=5) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_waits_add_up_and_are_reported_now_and_then(clock: Clock) -> None:
+    meter = WaitMeter()
+    waited(meter, clock, 1.0)
+    meter.report(1, 1)
+    assert not waited(meter, clock, REPORT_SECONDS / 2)
+    assert waited(meter, clock, REPORT_SECONDS)
+    assert meter.report(1, 3).wait_seconds == 1.5 * REPORT_SECONDS

@@ -117,3 +117,12 @@ def test_the_token_is_checked_once_per_call(monkeypatch):
         got = list(stub.GetDataset(dispatcher_pb2.GetDatasetRequest(), timeout=5))
     assert len(got) == 100
     assert looked == ["metadata", "accepts"]
+
+
+def test_an_unknown_method_is_not_disclosed_without_a_token():
+    with served(ECHO, token("right")) as at:
+        with serving.open_channel(at.address, Credentials(), private=True) as channel:
+            call = channel.unary_unary("/no.such.Service/Method", lambda r: r, lambda r: r)
+            with pytest.raises(grpc.RpcError) as caught:
+                call(b"", timeout=5)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED

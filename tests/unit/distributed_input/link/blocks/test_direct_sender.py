@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import ConfigError, UnavailableError
+from distributed_input.api.errors import UnavailableError
 from distributed_input.api.identity import SIDECAR, WORKER
 from distributed_input.api.proto import worker_pb2
 from distributed_input.link.blocks import direct_sender, frames
@@ -28,7 +28,6 @@ from distributed_input.link.blocks.frames import Frame
 from distributed_input.link.blocks.message_socket import MessageSocket
 from distributed_input.link.tls import secure_socket
 from distributed_input.link.tls.certificate_folder import CertificateFolder
-from distributed_input.link.unix_sockets import MOST_PATH_BYTES
 from distributed_input.runtime import addresses
 from testing.certificates import MountedFolder
 from tests.unit.distributed_input.sidecar.streams.given_workers import block_at
@@ -147,24 +146,6 @@ def test_a_server_at_a_unix_socket_has_one_for_rows_and_no_port() -> None:
             assert [one.family for one in listener._sockets] == [socket.AF_UNIX]
 
 
-@pytest.fixture
-def short_folder() -> Iterator[str]:
-    """Yield a folder for sockets. The paths of tmp_path are too long."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield folder
-
-
-def test_a_worker_starts_again_at_the_path_of_one_that_was_killed(short_folder: str) -> None:
-    path = f"{short_folder}/w"
-    with socket.socket(socket.AF_UNIX) as killed:
-        killed.bind(f"{path}.rows")
-        killed.listen()
-        with pytest.raises(ConfigError, match=f"^--listen unix:{path}: another process listens"):
-            TransferListener(addresses.unix(path))
-    with listening(addresses.unix(path)), socket.socket(socket.AF_UNIX) as sidecar:
-        sidecar.connect(f"{path}.rows")
-
-
 def test_its_socket_is_removed_once_when_it_closes(short_folder: str) -> None:
     address = addresses.unix(f"{short_folder}/w")
     with listening(address) as first:
@@ -174,15 +155,6 @@ def test_its_socket_is_removed_once_when_it_closes(short_folder: str) -> None:
         with listening(address):
             first.close()
             assert os.listdir(short_folder) == ["w.rows"]
-
-
-def test_a_path_that_is_too_long_with_its_ending_is_refused(short_folder: str) -> None:
-    longest = MOST_PATH_BYTES - len(".rows") - len(short_folder) - 1
-    with listening(addresses.unix(f"{short_folder}/{'x' * longest}")):
-        pass
-    address = addresses.unix(f"{short_folder}/{'x' * (longest + 1)}")
-    with pytest.raises(ConfigError, match=rf"^--listen {address}: the path .*x\.rows has "):
-        TransferListener(address)
 
 
 def test_another_port_is_used_if_the_next_one_is_in_use() -> None:

@@ -442,3 +442,15 @@ def test_the_status_of_the_call_decides_the_error(
     assert text in str(error)
     assert explained == failed
     assert (moving.direct.failed_at > 0) == failed
+
+
+def test_a_bug_of_a_receiver_is_reported(connected: Connected) -> None:
+    class Faulty(Receiver):
+        def receive(self, call: SplitCall, block: RowBlock) -> None:
+            raise ZeroDivisionError
+
+    receiver = Faulty()
+    connected.connection.open(worker_pb2.StreamRequest(), 1, receiver)
+    connected.call.send(rows(1, 0))
+    assert receiver.failed.wait(SECONDS)
+    assert "the sidecar failed: ZeroDivisionError" in str(receiver.errors[0][0])

@@ -359,3 +359,12 @@ def test_a_connection_closes_when_its_requests_end(breaks: bool) -> None:
     assert not list(connection.frames())
     connection.open(1, request(), UNLIMITED)
     assert streams.idle.is_set()
+
+
+def test_a_lower_credit_changes_nothing() -> None:
+    connection, _ = connection_of(Splits())
+    connection.open(0, request(), 2 * ONE)
+    sent(connection)
+    connection.handle(credit_of(0, ONE))
+    connection.handle(credit_of(0, 3 * ONE))
+    assert rows_in(blocks_in(sent(connection))) == [2]

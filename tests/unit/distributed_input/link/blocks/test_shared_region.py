@@ -96,3 +96,14 @@ def test_a_region_that_its_owner_could_cut_is_refused() -> None:
             RegionWriter(descriptor)
     finally:
         os.close(descriptor)
+
+
+def test_a_place_between_two_messages_is_used_again(
+    ends: tuple[RegionWriter, RegionReader],
+) -> None:
+    writer, reader = ends
+    views = [reader.view(writer.place(message(n, CHUNK), CHUNK) or 0, CHUNK) for n in range(4)]
+    del views[1:3]
+    assert writer.place(message(9, 2 * CHUNK), 2 * CHUNK) == CHUNK
+    assert bytes(views[0][:1]) == b"\0"
+    assert bytes(views[1][:1]) == b"\3"

@@ -107,3 +107,14 @@ def test_a_process_does_not_start_without_a_certificate(tmp_path: Path) -> None:
     (tmp_path / "..data" / KEY_FILE).unlink()
     with pytest.raises(UnavailableError, match="No such file"):
         CertificateFolder(tmp_path)
+
+
+def test_a_missing_folder_does_not_stop_a_running_process(story: Story) -> None:
+    shutil.rmtree(story.mounted.path)
+    assert story.later() is story.first
+
+
+def test_plain_files_are_read_too(tmp_path: Path) -> None:
+    mounted = MountedFolder(tmp_path / "mounted").issue(WORKER)
+    shutil.copytree((mounted / "..data").resolve(), tmp_path / "plain")
+    assert CertificateFolder(tmp_path / "plain").current().own.role == WORKER
