@@ -29,8 +29,8 @@ ANSWER = dispatcher_pb2.StatusResponse(dispatcher_id="d")
 ECHO = Echo(Status=lambda request, context: ANSWER)
 
 
-def test_a_unix_socket_serves_and_replaces_that_of_a_killed_process(short_folder):
-    path = short_folder / "a %41?"
+def test_a_unix_socket_serves_and_replaces_that_of_a_killed_process(folder):
+    path = folder / "a %41?"
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(path))
     listen = addresses.unix(str(path))
@@ -41,12 +41,12 @@ def test_a_unix_socket_serves_and_replaces_that_of_a_killed_process(short_folder
     server.stop(0)
 
 
-def test_a_path_that_only_grpc_refuses_is_reported(short_folder):
+def test_a_path_that_only_grpc_refuses_is_reported(folder):
     class Refusing(Credentials):
         def add_port(self, server, listen):
             raise RuntimeError("Failed to bind")
 
-    listen = addresses.unix(f"{short_folder}/s")
+    listen = addresses.unix(f"{folder}/s")
     with pytest.raises(ConfigError, match=f"^--listen {listen}: Failed to bind: set another path$"):
         serving.make_server([], listen, Refusing())
 

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,13 +15,6 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.link import unix_sockets
 
 WHAT = "--listen unix:x"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Yield a folder for sockets. The paths of tmp_path are too long."""
-    with tempfile.TemporaryDirectory() as created:
-        yield Path(created)
 
 
 def leave(path: Path) -> None:

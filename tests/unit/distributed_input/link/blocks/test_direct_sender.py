@@ -146,15 +146,15 @@ def test_a_server_at_a_unix_socket_has_one_for_rows_and_no_port() -> None:
             assert [one.family for one in listener._sockets] == [socket.AF_UNIX]
 
 
-def test_its_socket_is_removed_once_when_it_closes(short_folder: str) -> None:
-    address = addresses.unix(f"{short_folder}/w")
+def test_its_socket_is_removed_once_when_it_closes(folder: Path) -> None:
+    address = addresses.unix(f"{folder}/w")
     with listening(address) as first:
-        assert os.listdir(short_folder) == ["w.rows"]
+        assert os.listdir(folder) == ["w.rows"]
         first.close()
-        assert os.listdir(short_folder) == []
+        assert os.listdir(folder) == []
         with listening(address):
             first.close()
-            assert os.listdir(short_folder) == ["w.rows"]
+            assert os.listdir(folder) == ["w.rows"]
 
 
 def test_another_port_is_used_if_the_next_one_is_in_use() -> None:
