@@ -240,3 +240,20 @@ def test_a_packet_that_is_not_a_message_is_an_error_of_the_protocol(ends: Ends) 
         theirs.send(b"\xff" * 20)
         with pytest.raises(ProtocolError, match="something else than a message"):
             channel.receive(SECONDS)
+
+
+def test_slots_that_were_released_before_a_shutdown_return(ends: Ends) -> None:
+    channel, theirs = ends
+    channel.release(1)
+    channel.shutdown()
+    assert released_slots(theirs) == [1]
+
+
+def test_slots_return_at_once_after_shutdown_even_if_another_thread_still_reads(
+    ends: Ends,
+) -> None:
+    channel, theirs = ends
+    channel.shutdown()
+    assert list(channel.drain()) == []
+    channel.release(7)
+    assert released_slots(theirs) == [7]
