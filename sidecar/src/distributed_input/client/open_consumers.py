@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 from distributed_input.api.errors import DistributedInputError, FencedError
 
-if TYPE_CHECKING:
-    from distributed_input.client.consumer import Consumer
-
+Consumer: TypeAlias = Any
+"""A `client.consumer.Consumer`, which imports this module."""
 _consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 _lock = threading.Lock()
 

@@ -149,5 +149,7 @@ class _Bearer(
         metadata = (*(details.metadata or ()), *self._credentials.metadata())
         return continuation(details._replace(metadata=metadata), request)
 
-    intercept_unary_unary = intercept_unary_stream = _intercept
-    intercept_stream_unary = intercept_stream_stream = _intercept
+    intercept_unary_unary: Any = _intercept
+    intercept_unary_stream: Any = _intercept
+    intercept_stream_unary: Any = _intercept
+    intercept_stream_stream: Any = _intercept

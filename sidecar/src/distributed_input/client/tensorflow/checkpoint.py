@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
-
-if TYPE_CHECKING:
-    from distributed_input.client.input import Input
 
 
 class InputState(tf.train.experimental.PythonState):
@@ -18,7 +15,7 @@ class InputState(tf.train.experimental.PythonState):
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, input=train.state)
     """
 
-    def __init__(self, source: Input) -> None:
+    def __init__(self, source: Any) -> None:
         super().__init__()
         self._source = source
 
