@@ -52,7 +52,8 @@ def test_a_block_with_inconsistent_sizes_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", memoryview(b""), b"\xff" * 9, b"\x7a\xff", b"\x7a\x02a", b"\x7a\x00\xff"]
+    "data",
+    [b"", memoryview(b""), b"\x7a\x05", b"\xff" * 9, b"\x7a\xff", b"\x7a\x02a", b"\x7a\x00\xff"],
 )
 def test_bytes_that_are_no_block_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a block of rows|inconsistent"):

@@ -84,7 +84,7 @@ def test_a_unit_without_buffers_is_released_too(tmp_path: Path) -> None:
 def test_a_batch_outside_of_the_slots_is_refused(tmp_path: Path, unit: trainer_pb2.Unit) -> None:
     slots, _ = batch_of(tmp_path, [])
     with pytest.raises(ProtocolError, match="outside of its 64 bytes"):
-        slots.batch(unit, [].append)
+        slots.batch(unit, list[int]().append)
 
 
 def test_an_epoch_does_not_continue_behind_a_unit_outside_of_the_slots(tmp_path: Path) -> None:
