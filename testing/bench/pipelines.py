@@ -41,7 +41,7 @@ with distributed_input.connect() as data:
         rows += 1
         if time.monotonic() - began - first >= seconds:
             break
-    job = data._reader.opened.job
+    job = data._consumer.opened.job
     print(json.dumps({"first": first, "batches": rows, "position": data.position().hex(),
         "splits": job.num_splits, "amplification": job.read_amplification,
         "split_bytes": job.split_bytes}), flush=True)
@@ -255,7 +255,7 @@ def _run(
     """Run new processes, kill them, and return the trainer's results and the worker's memory."""
     with Cluster() as cluster:
         (worker,) = cluster.add_workers(1, "--path", str(REPO), "--state-dir", str(folder))
-        idle = memory([worker.pid])["beyond_ring"]
+        idle = memory([worker.pid])["beyond_slots"]
         one = default_spec(f"testing.bench.pipelines:{name}", {"folder": str(data)})
         with sidecar(cluster, one) as started:
             trainer = subprocess.Popen(

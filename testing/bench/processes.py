@@ -52,7 +52,7 @@ def memory(pids: Iterable[int]) -> dict[str, int]:
 
     Returns:
         peak: maximum resident memory since `reset_peaks`, with pages shared with other processes;
-        beyond_ring: current resident memory without the sidecar's shared memory, which several
+        beyond_slots: current resident memory without the sidecar's shared memory, which several
             processes map.
         threads: current number of threads.
     """
@@ -62,10 +62,10 @@ def memory(pids: Iterable[int]) -> dict[str, int]:
             status = Path(f"/proc/{process.pid}/status").read_text()
             peak += int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) << 10
             maps = process.memory_maps()
-            ring = sum(one.rss for one in maps if Path(one.path).name.startswith("ring-"))
-            beyond += process.memory_info().rss - ring
+            slots = sum(one.rss for one in maps if Path(one.path).name.startswith("slots-"))
+            beyond += process.memory_info().rss - slots
             threads += process.num_threads()
-    return {"peak": peak, "beyond_ring": beyond, "threads": threads}
+    return {"peak": peak, "beyond_slots": beyond, "threads": threads}
 
 
 def run(module: str, options: Any, env: Mapping[str, str], timeout: float) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _table(result: Mapping[str, Any]) -> list[str]:
         "dispatcher": lambda found: cpu(found, case["unit"], "dispatcher"),
         "all": lambda found: cpu(found, case["unit"]),
         "MiB: trainer peak": lambda found: _memory(found, "trainer", "peak"),
-        "sidecar without ring": lambda found: _memory(found, "sidecar", "beyond_ring"),
+        "sidecar without slots": lambda found: _memory(found, "sidecar", "beyond_slots"),
         "worker peak": lambda found: _memory(found, "worker", "peak", case["workers"] * MIB),
         "threads: sidecar": lambda found: _memory(found, "sidecar", "threads", 1),
         "workers ": lambda found: _memory(found, "worker", "threads", 1),

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from distributed_input.api.errors import UnavailableError
+from distributed_input.client.consumer import Consumer as InputConsumer
 from distributed_input.client.input import Input
-from distributed_input.client.reader import InputReader
 from testing.chaos.schedule import Schedule
 
 Rows = dict[str, Any]
@@ -70,7 +70,7 @@ class Consumer:
 
     def connect(self, position: bytes | None) -> None:
         """Connect and open the job. Restore `position` if there is one."""
-        made = self._input = Input(InputReader(self._folder, "", self._timeout, self._job))
+        made = self._input = Input(InputConsumer(self._folder, "", self._timeout, self._job))
         made._open(None, self._replicas, None)
         if position is not None:
             made.restore(position)
@@ -82,8 +82,8 @@ class Consumer:
     def begin(self) -> None:
         """Begin the next epoch."""
         made = self._required()
-        generation = made._reader.begin()
-        self._batches = made._numpy_batches(generation)
+        generation = made._consumer.begin()
+        self._batches = made._consumer.arrays(generation)
 
     def step(self) -> list[Rows] | None:
         """Return copies of the units of a step, or None at the end of the epoch."""
@@ -109,9 +109,9 @@ class Consumer:
         """Close the socket without a message, as the end of the trainer's process does."""
         made, self._input, self._batches = self._input, None, None
         if made is not None:
-            made._reader._session.error = UnavailableError("this trainer is dead")
+            made._consumer._session.error = UnavailableError("this trainer is dead")
             with contextlib.suppress(OSError):
-                made._reader._session.channel._socket.shutdown(socket.SHUT_RDWR)
+                made._consumer._session.channel._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the input and release the batches that it holds."""

@@ -220,8 +220,8 @@ def no_fencing(_: Any, one: Any, other: Any) -> bool:
 @_mutant("client.batch_queue:BatchQueue.pop")
 def stale_units(real: Any, self: Any, generation: int) -> Any:
     """Accept units of an earlier generation as units of the current one."""
-    for unit in self.units():
-        unit.generation = generation
+    for _, item in self._items:
+        item.generation = generation
     return real(self, generation)
 
 
@@ -243,7 +243,7 @@ def loop_takes_steps_of_the_job(_: Any, self: Any) -> Any:
     return self.units_per_step
 
 
-@_mutant("client.reader:InputReader.bursts")
+@_mutant("client.consumer:Consumer.bursts")
 def bursts_of_any_epoch(_: Any, self: Any, generation: int) -> Any:
     """Let an iterator that reads in bursts take the units of the newest epoch."""
     generation = self._start(generation)

@@ -132,7 +132,7 @@ def _install_faults() -> None:
 
 def _install_seams() -> None:
     """Replace TensorFlow's part of the worker, channels, logs; cache what is pure."""
-    from distributed_input.client import open_readers
+    from distributed_input.client import open_consumers
     from distributed_input.link.heartbeats import dispatcher_client
     from distributed_input.rows.elements import ElementSpec
     from distributed_input.runtime import heap, logs
@@ -148,8 +148,8 @@ def _install_seams() -> None:
     save_schedule.MIN_REPLAY_SECONDS = _MIN_REPLAY_SECONDS
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
-    open_readers._readers = _PerProcess()  # type: ignore[assignment]
-    open_readers.threading = threading  # a fork gives it a new lock, which must be real as well
+    open_consumers._consumers = _PerProcess()  # type: ignore[assignment]
+    open_consumers.threading = threading  # a fork gives it a new lock, which must be real as well
     logs.Log._emit = world.record_log
     ElementSpec.from_json = staticmethod(functools.lru_cache(maxsize=64)(ElementSpec.from_json))
     rows.element = dataset.element

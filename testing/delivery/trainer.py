@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distributed_input.client.input import Input
-from distributed_input.link.trainer.ring import Batch
+from distributed_input.link.trainer.slots import Batch
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
 from testing.chaos.consumers import Consumer, ConsumerGroup, Rows
@@ -30,7 +30,7 @@ class TrainerDied(Exception):
 class PrefetchingConsumer(Consumer):
     """A trainer whose iterator runs ahead of the loop, as TensorFlow's native iterators do.
 
-    The loop counts its steps, so that a position is that of the loop (see `reader.count_steps`).
+    The loop counts its steps, so that a position is that of the loop (see `consumer.count_steps`).
 
     Args:
         prefetch: units that the iterator's thread reads ahead.
@@ -59,10 +59,10 @@ class PrefetchingConsumer(Consumer):
     def begin(self) -> None:
         """Begin the next epoch, in a new thread; the thread of the last one ends."""
         made = self._required()
-        made._reader.count_steps(self)
+        made._consumer.count_steps(self)
         self._iterators += 1
         self._steps_before, self._steps = self._steps, 0
-        generation = made._reader.begin()
+        generation = made._consumer.begin()
         if self._queue is not None:
             self._queue.close()
         self._queue = queue = _Queue(self._prefetch)
@@ -71,10 +71,10 @@ class PrefetchingConsumer(Consumer):
 
     def _single_units(self, made: Input, generation: int) -> Iterator[Any]:
         """Return the units of an epoch. TensorFlow gets small ones of fixed size in bursts."""
-        spec = made._spec
+        spec = made._consumer.spec
         if self._whole or not spec.is_static or any(leaf.is_string for leaf in spec.leaves):
-            return made._numpy_batches(generation)
-        return self._units_of_bursts(spec, made._reader.bursts(generation))
+            return made._consumer.arrays(generation)
+        return self._units_of_bursts(spec, made._consumer.bursts(generation))
 
     @staticmethod
     def _units_of_bursts(spec: ElementSpec, bursts: Iterator[list[Batch]]) -> Iterator[Any]:

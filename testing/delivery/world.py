@@ -23,7 +23,7 @@ from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
 from distributed_input.dispatcher.state import DispatcherState
-from distributed_input.link.stubs import Stub, identity, service_handler
+from distributed_input.link.stubs import Stub, service_handler
 from testing.chaos.fleet import INPUT, spec
 from testing.delivery.dataset import NumpySplits
 from testing.delivery.schedule import Delivery
@@ -227,7 +227,7 @@ class World:
             )
             dispatcher = Stub(open_channel(DISPATCHER), DESCRIPTOR)  # type: ignore[arg-type]
             service = WorkerService(splits, delivery.parallelism, 2048, delivery.share_bytes)
-            handler = service_handler(_WORKER_SERVICE, service, {"Connect": (None, identity)})
+            handler = service_handler(_WORKER_SERVICE, service)
             server: Any = SimServer(network, part.process, place.address, [handler])
             pod = "" if place.number else delivery.pod
             membership = Membership(dispatcher, service.load, place.address, "2.16.0", pod)

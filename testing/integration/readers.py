@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.input import Input
-from distributed_input.client.reader import InputReader
 from testing.integration.cluster import Sidecar
 
 SECONDS = 90.0
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def connect(sidecar: Sidecar, name: str = "", timeout: float = 20.0) -> Input:
     """Connect as `distributed_input.connect` does in the trainer beside this sidecar."""
-    return Input(InputReader(sidecar.shared, name, timeout))
+    return Input(Consumer(sidecar.shared, name, timeout))
 
 
 def run_concurrently(calls: Sequence[Callable[[], T]]) -> list[T]:

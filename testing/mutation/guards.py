@@ -41,7 +41,7 @@ GUARDS = (
     ),
     Guard(
         "an iterator of another thread takes the restored position",
-        "client/reader.py",
+        "client/consumer.py",
         " and self._restored_by == threading.get_ident()",
         "",
         f"{_CHECKPOINTS}::test_an_iterator_in_another_thread_does_not_move",
@@ -147,15 +147,15 @@ GUARDS = (
     ),
     Guard(
         "a failure goes to the iterator that received it",
-        "client/reader.py",
+        "client/consumer.py",
         "            if self._epoch is not None:\n"
         "                self._epoch.error = without_traceback(error)\n",
         "            pass\n",
-        f"{_UNIT}/client/test_reader.py",
+        f"{_UNIT}/client/test_consumer.py",
     ),
     Guard(
         "batches are read-only for functions that write in place",
-        "link/trainer/ring.py",
+        "link/trainer/slots.py",
         "mmap.PROT_READ | mmap.PROT_WRITE",
         "mmap.PROT_READ",
         "tests/integration/client/test_zero_copy.py",
@@ -218,10 +218,10 @@ GUARDS = (
     ),
     Guard(
         "a fork takes batches of its parent",
-        "client/open_readers.py",
+        "client/open_consumers.py",
         "os.register_at_fork(after_in_child=_disown_all)\n",
         "",
-        f"{_UNIT}/client/test_open_readers.py",
+        f"{_UNIT}/client/test_open_consumers.py",
     ),
     Guard(
         "a missing unit is not noticed",

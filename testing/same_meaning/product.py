@@ -247,7 +247,7 @@ def _epochs(
 
 def _trainer(case: Case, seen: Seen, connected: Input) -> Trainer | None:
     """Return a trainer; None if the dataset is refused. The first trainer registers the dataset."""
-    if connected._reader.welcome.consumer:
+    if connected._consumer.welcome.consumer:
         seen.opened.wait(_START_SECONDS)
     try:
         if seen.refused is not None:
@@ -262,7 +262,7 @@ def _trainer(case: Case, seen: Seen, connected: Input) -> Trainer | None:
 
 
 def _record(seen: Seen, connected: Input, trainer: Trainer) -> None:
-    seen.job = connected._reader.opened.job
+    seen.job = connected._consumer.opened.job
     seen.warnings = connected.warnings
     seen.element_spec = trainer.element_spec
     seen.structure = trainer.structure

@@ -19,15 +19,15 @@ from typing import Any
 
 from distributed_input.api.config import InputConfig
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.input import Input
-from distributed_input.client.reader import InputReader
 from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, DispatcherService
 from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.serving import Server, make_server, open_channel
-from distributed_input.link.stubs import Stub, identity, service_handler
+from distributed_input.link.stubs import Stub, service_handler
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
@@ -55,7 +55,7 @@ class WorkerThread:
         splits = SplitOpener(_fetcher(stub), self._folder, cpus=_PARALLELISM)
         service = WorkerService(splits, _PARALLELISM, _STREAMS, _SHARE_BYTES)
         descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-        handler = service_handler(descriptor, service, {"Connect": (None, identity)})
+        handler = service_handler(descriptor, service)
         self._server = make_server([handler], "127.0.0.1:0", Credentials(), max_workers=64)
         self._server.start()
         address = self._server.address
@@ -170,4 +170,4 @@ class Servers:
 
 def connect(folder: Path, timeout: float = TIMEOUT_SECONDS) -> Input:
     """Connect a trainer of this process to the sidecar in a folder."""
-    return Input(InputReader(folder, "", timeout))
+    return Input(Consumer(folder, "", timeout))

@@ -26,7 +26,6 @@ _RUN = "tests/integration/run"
 TESTED_ELSEWHERE = {
     # Processes, sockets and TensorFlow's own classes: tested as users see them.
     "distributed_input/client/input.py": f"{_CLIENT}/test_checkpoints.py",
-    "distributed_input/client/reconnect.py": f"{_UNIT}/client/test_reader.py",
     "distributed_input/client/tensorflow/checkpoint.py": f"{_CLIENT}/test_checkpoints.py",
     "distributed_input/client/tensorflow/dataset.py": f"{_CLIENT}/test_zero_copy.py",
     "distributed_input/client/tensorflow/distribute.py": "tests/compat/test_distribute.py",
@@ -46,6 +45,7 @@ TESTED_ELSEWHERE = {
     "distributed_input_operator/main.py": "tests/operator/test_reconcile.py",
     "distributed_input/runner/dispatchers.py": f"{_UNIT}/runner/commands/test_status.py",
     # Values and protocols without logic.
+    "distributed_input/link/errors.py": f"{_UNIT}/sidecar/delivery/test_epoch_run.py",
     "distributed_input/api/local_workers.py": f"{_UNIT}/sidecar/streams/test_local_share.py",
     "distributed_input/dispatcher/limits.py": f"{_UNIT}/dispatcher/test_state.py",
     "distributed_input/sidecar/steps/row_source.py": (
@@ -53,9 +53,6 @@ TESTED_ELSEWHERE = {
     ),
     "distributed_input/sidecar/streams/stream_context.py": (
         f"{_UNIT}/sidecar/streams/test_split_stream.py"
-    ),
-    "distributed_input/link/heartbeats/worker_load.py": (
-        f"{_UNIT}/link/heartbeats/test_membership.py"
     ),
     "distributed_input_operator/objects/kind.py": (
         "tests/unit/distributed_input_operator/kube/test_owner.py"

@@ -52,8 +52,7 @@ def _blocks() -> Subject:
             BlockSlices(columns, block).slice(1, block.rows)
 
     report = RowBlock(0, 0, (), np.zeros(0, np.uint64), replayed=9, resume_token=b"state")
-    whole = worker_pb2.Block(rows=1, buffer_sizes=[2], row_digests=bytes(8), payload=b"ab")
-    seeds = [blocks.encode(_block()), blocks.encode(report), whole.SerializeToString()]
+    seeds = [blocks.encode(_block()), blocks.encode(report)]
     return Subject(parse, seeds, (ValueError,))
 
 

@@ -17,7 +17,7 @@ from distributed_input.api.protocol import PROTOCOL
 from distributed_input.assignment import identity
 from distributed_input.assignment.share import share_of
 from distributed_input.client import position_log
-from distributed_input.link.trainer.ring import Ring
+from distributed_input.link.trainer.slots import Slots
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.session import TrainerSession
@@ -50,7 +50,7 @@ class _Registry:
     """An input whose parts record what they get."""
 
     def __init__(self) -> None:
-        self.slots = SlotPool(Path(tempfile.mkdtemp()) / "ring", _RING)
+        self.slots = SlotPool(Path(tempfile.mkdtemp()) / "slots", _RING)
         self.sent: Any = None
         self.input = SimpleNamespace(
             slots=self.slots, name="train", job="", consumer=0, consumers=2, config=_JOB,
@@ -107,14 +107,14 @@ def _sessions() -> Subject:
 
 def _channel() -> Subject:
     folder = Path(tempfile.mkdtemp())
-    (folder / "ring").write_bytes(bytes(_RING))
-    ring = Ring(folder / "ring", _RING)
+    (folder / "slots").write_bytes(bytes(_RING))
+    slots = Slots(folder / "slots", _RING)
 
     def parse(data: bytes) -> None:
         ours, theirs = _pair()
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
         channel = Channel.__new__(Channel)
-        channel._socket, channel._ring, channel.pid = ours, ring, os.getpid()
+        channel._socket, channel._slots, channel.pid = ours, slots, os.getpid()
         channel._released = deque()
         channel._receiving = channel._idle = channel._shut_down = False
         ours.setblocking(False)
@@ -139,7 +139,7 @@ def _channel() -> Subject:
     messages = [
         trainer_pb2.FromSidecar(unit=unit),
         trainer_pb2.FromSidecar(units=trainer_pb2.Units(units=[unit, unit])),
-        trainer_pb2.FromSidecar(welcome=trainer_pb2.Welcome(protocol=PROTOCOL, ring_bytes=_RING)),
+        trainer_pb2.FromSidecar(welcome=trainer_pb2.Welcome(protocol=PROTOCOL, slots_bytes=_RING)),
         trainer_pb2.FromSidecar(failure=trainer_pb2.Failure(kind="SpecError", message="wrong")),
     ]
     seeds = [one.SerializeToString() for one in messages]

@@ -167,7 +167,7 @@ def test_whole_elements_arrive_unchanged(
         dataset = data.dataset(WHOLE[name]) if traced else data.dataset()
         assert dataset.element_spec == data.element_spec
         found = by_id(dataset)
-        splits = data._reader.opened.job.num_splits
+        splits = data._consumer.opened.job.num_splits
     assert found == by_id(itertools.chain(*local_datasets(WHOLE[name], splits)))
 
 

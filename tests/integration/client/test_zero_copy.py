@@ -86,8 +86,8 @@ def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 
 def ring_of(data: Input) -> tuple[int, int]:
     """Return the address and size of the shared memory in this process."""
-    channel = data._reader._session.channel
-    return channel.address, data._reader.welcome.ring_bytes
+    channel = data._consumer._session.channel
+    return channel._slots.address, data._consumer.welcome.slots_bytes
 
 
 def address_of(tensor: Any) -> int:
@@ -199,7 +199,7 @@ def test_held_batches_outlive_their_reader(cluster: Cluster, sidecar: Sidecar, e
     if ending == "closed":
         data.close()
     if ending == "refused":  # the sidecar ends the connection
-        data._reader._session.channel.send(start={"generation": 9, "epoch": 10**6})
+        data._consumer._session.channel.send(start={"generation": 9, "epoch": 10**6})
         with pytest.raises(DistributedInputError, match=r"spec\.epochs"):
             for _ in batches:
                 pass

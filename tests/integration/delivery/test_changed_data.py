@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from distributed_input.api.errors import JobConflictError, PositionError, ReplayError, ReplayWarning
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.input import Input
-from distributed_input.client.reader import InputReader
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.datasets import rows
@@ -83,7 +83,7 @@ def test_a_file_that_is_added_during_a_run_is_an_error_and_the_next_run_reads_it
         data.restore(position)
         with pytest.raises(PositionError, match="the dataset has changed since the checkpoint"):
             data.numpy()
-    reader = InputReader(sidecar.shared, "", 20.0, accept_changed_dataset=True)
+    reader = Consumer(sidecar.shared, "", 20.0, accept_changed_dataset=True)
     with Input(reader) as data:
         data.restore(position)
         with pytest.warns(ReplayWarning, match="rows differ"):

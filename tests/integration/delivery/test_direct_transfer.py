@@ -22,7 +22,7 @@ from distributed_input.link.blocks import direct_reader, message_socket
 from distributed_input.link.blocks.direct_sender import TransferListener
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.serving import make_server
-from distributed_input.link.stubs import identity, service_handler
+from distributed_input.link.stubs import service_handler
 from distributed_input.link.tls import secure_socket
 from distributed_input.link.tls.certificate_folder import CertificateFolder
 from distributed_input.link.tls_credentials import TlsCredentials
@@ -117,8 +117,7 @@ class System:
         self.splits = splits
         self.service = WorkerService(splits, parallelism=2, max_streams=8, share_bytes=1 << 20)
         descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-        encoded = {"Connect": (None, identity)}
-        handler = service_handler(descriptor, self.service, encoded)
+        handler = service_handler(descriptor, self.service)
         self.server = make_server([handler], "127.0.0.1:0", worker)
         self.transfers = TransferListener(self.server.address, worker.certificates)
         self.service.transfers = self.transfers

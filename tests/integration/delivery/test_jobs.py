@@ -15,8 +15,8 @@ import pytest
 import distributed_input
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, FencedError, UnavailableError
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.input import Input
-from distributed_input.client.reader import InputReader
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, Sidecar, spec
 from testing.integration.readers import ids
@@ -27,7 +27,7 @@ FIELDS: dict[str, Any] = {"partitions": 4, "numSplits": 8, "globalBatchSize": BA
 
 
 def connect(sidecar: Sidecar, job: str, name: str = "rows") -> Input:
-    return Input(InputReader(sidecar.shared, name, 20.0, job))
+    return Input(Consumer(sidecar.shared, name, 20.0, job))
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_closed_job_releases_its_buffer_and_its_threads(
         with connect(sidecar, f"job-{number}", name) as data:
             assert sorted(read(data)) == list(range(ROWS))
         kept.append(data)
-        eventually(lambda: len(list(sidecar.shared.glob("ring-*"))) == 1)
+        eventually(lambda: len(list(sidecar.shared.glob("slots-*"))) == 1)
         before = before or threads()
     eventually(lambda: threads() <= before)
     eventually(lambda: not any(job.name.startswith(f"{name}/") for job in cluster.status().jobs))
@@ -177,7 +177,7 @@ def test_batches_of_a_closed_job_stay_valid_until_they_are_dropped(cluster: Clus
             held.append(next(batches)["bytes"])
             expected.append(held[-1].copy())
             del batches
-    eventually(lambda: len(list(sidecar.shared.glob("ring-*"))) == 1)
+    eventually(lambda: len(list(sidecar.shared.glob("slots-*"))) == 1)
     for array, copy in zip(held, expected, strict=True):
         assert (array == copy).all()
 

@@ -17,9 +17,9 @@ from distributed_input.api.environment import DIR_ENV
 from distributed_input.api.errors import DistributedInputError, UnavailableError
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.client import progress, reader, session
+from distributed_input.client import consumer, progress, session
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.input import connect
-from distributed_input.client.reader import InputReader
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.trainer import packet_socket, trainer_end
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
@@ -51,7 +51,7 @@ def virtual(
 ) -> VirtualTime:
     """Replace the client's time from now on."""
     clock = VirtualTime(patch, threads)
-    clock.replace(session, trainer_end, reader, progress)
+    clock.replace(session, trainer_end, consumer, progress)
     real = Channel._poll
 
     def poll(self: Channel, events: int, seconds: float) -> bool:
@@ -64,13 +64,13 @@ def virtual(
     return clock
 
 
-def opened(folder: Path) -> InputReader:
-    found = InputReader(folder, "", CONNECT)
+def opened(folder: Path) -> Consumer:
+    found = Consumer(folder, "", CONNECT)
     found.open(types_pb2.Job(), b"", 1)
     return found
 
 
-def begun(folder: Path, sidecar: Sidecar) -> tuple[InputReader, Trainer, int]:
+def begun(folder: Path, sidecar: Sidecar) -> tuple[Consumer, Trainer, int]:
     found = opened(folder)
     trainer = sidecar.trainer()
     return found, trainer, found.begin()
@@ -104,7 +104,7 @@ def test_connecting_to_a_stopped_sidecar(tmp_path: Path, monkeypatch: pytest.Mon
 def test_opening_a_job_that_the_sidecar_does_not_answer(
     tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine = InputReader(tmp_path, "", CONNECT)
+    mine = Consumer(tmp_path, "", CONNECT)
     sidecar.trainer().silent = True
     clock = virtual(monkeypatch)
     began = clock.now
@@ -118,7 +118,7 @@ def test_opening_a_job_on_sidecars_that_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crashing = Sidecar(tmp_path, refusal="crash", timeout_seconds=TIMEOUT)
-    mine = InputReader(tmp_path, "", CONNECT)
+    mine = Consumer(tmp_path, "", CONNECT)
     clock = virtual(monkeypatch, answer_seconds=ANSWER_SECONDS)
     began = clock.now
     with pytest.raises(UnavailableError, match="keeps closing the connection"):
@@ -193,17 +193,17 @@ def test_all_iterators_of_a_run_that_has_ended_raise_at_once(tmp_path: Path) -> 
     folder = tmp_path / "run"
     folder.mkdir()
     served = Sidecar(folder, timeout_seconds=TIMEOUT)
-    reader, trainer, generation = begun(folder, served)
-    running = reader.units(generation)
+    consumer, trainer, generation = begun(folder, served)
+    running = consumer.units(generation)
     served.close()
     shutil.rmtree(folder)
     trainer.close()
-    for units in (running, reader.units()):
+    for units in (running, consumer.units()):
         with pytest.raises(UnavailableError, match="the run that served input train has ended"):
             next(units)
     with pytest.raises(UnavailableError, match="the run that served input train has ended"):
-        reader.open(types_pb2.Job(), b"", 2)
-    reader.close()
+        consumer.open(types_pb2.Job(), b"", 2)
+    consumer.close()
 
 
 def test_reconnecting_without_another_sidecar(
@@ -290,7 +290,7 @@ def test_no_worker_ever_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     serving = threading.Thread(target=serve, daemon=True)
     serving.start()
-    mine = InputReader(tmp_path, "", CONNECT)
+    mine = Consumer(tmp_path, "", CONNECT)
     began = clock.now
     with pytest.raises(DistributedInputError) as caught:
         mine.open(types_pb2.Job(), b"", 1)

@@ -25,11 +25,10 @@ from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.link import serving, stubs
 from distributed_input.link.blocks import direct_reader, direct_sender
-from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.link.blocks.direct_reader import DirectTransfer
 from distributed_input.link.blocks.direct_sender import TransferListener
 from distributed_input.link.blocks.message_socket import MessageSocket
-from distributed_input.link.blocks.open_streams import OpenStreams
+from distributed_input.link.blocks.open_streams import OpenStreams, StreamCounters
 from distributed_input.link.blocks.reader import SplitCall, WorkerConnection
 from distributed_input.link.blocks.sender import Connection, Outlet
 from distributed_input.link.credentials import Credentials
@@ -91,7 +90,7 @@ class Worker:
 
     def __init__(self, certificates: CertificateFolder | None, direct: bool) -> None:
         self.streams, self.rows = OpenStreams(100), Rows()
-        handler = stubs.service_handler(WORKER, self, {"Connect": (None, stubs.identity)})
+        handler = stubs.service_handler(WORKER, self)
         self.server = serving.make_server([handler], "127.0.0.1:0", Credentials())
         self.listener = TransferListener(self.server.address, certificates) if direct else None
         if self.listener is not None:
@@ -201,7 +200,7 @@ class Network:
         options = (("grpc.enable_retries", 0),)
         channel = serving.open_channel(address, Credentials(), private=True, options=options)
         direct = DirectTransfer(address, self._sidecar) if self._direct else None
-        stub = stubs.Stub(channel, WORKER, {"Connect": (None, stubs.identity)})
+        stub = stubs.Stub(channel, WORKER)
         connection = WorkerConnection(stub, "w", direct)
         calls = []
         for one in receivers:
@@ -307,8 +306,8 @@ def connected(folder: Path, listener: socket.socket) -> Iterator[tuple[Channel, 
     channel = Channel(folder, SECONDS)
     theirs, _ = listener.accept()
     theirs.settimeout(0.05)
-    (folder / "ring").write_bytes(bytes(64 * 64))
-    channel.map_ring("ring", 64 * 64)
+    (folder / "slots").write_bytes(bytes(64 * 64))
+    channel.map_slots("slots", 64 * 64)
     yield channel, TrainerSocket(theirs)
     channel._socket.close()
     theirs.close()

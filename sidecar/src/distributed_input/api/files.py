@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # In the folder that a sidecar shares with its trainers.
 SOCKET_NAME = "sidecar.sock"
-RING_PREFIX = "ring-"
+SLOTS_PREFIX = "slots-"
 """Files with batches in shared memory. The sidecar creates them."""
 DATASET_PREFIX = "dataset-"
 """Files with traced datasets. The trainer creates them."""

@@ -4,44 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.link.trainer.ring import Batch, SlotOwner
+from distributed_input.link.trainer.trainer_end import Channel
 
-
-class UnitSource(SlotOwner, Protocol):
-    """The connection that a unit arrived on: it reads and releases the unit's slot."""
-
-    def batch(self, unit: trainer_pb2.Unit) -> Batch:
-        """Return the unit as views of shared memory."""
-
-
-@dataclass(frozen=True)
-class ReceivedUnit:
-    """A unit and the connection that it arrived on."""
-
-    source: UnitSource
-    unit: trainer_pb2.Unit
+Item: TypeAlias = trainer_pb2.Unit | trainer_pb2.EpochEnd
 
 
 class BatchQueue:
-    """Units and epoch ends, in the order in which they arrived.
+    """Units and epoch ends, in the order in which they arrived, each with its connection.
 
     A unit leaves the queue once: it is returned by `pop`, or its slot is released.
     """
 
     def __init__(self) -> None:
-        self._items: deque[tuple[UnitSource, trainer_pb2.Unit | trainer_pb2.EpochEnd]] = deque()
-        self._last: tuple[UnitSource, int] | None = None  # connection and generation of the last
+        self._items: deque[tuple[Channel, Item]] = deque()
+        self._last: tuple[Channel, int] | None = None  # connection and generation of the last
         self._units = 0  # units of that generation that arrived on that connection
 
     def __bool__(self) -> bool:
         return bool(self._items)
 
-    def add(self, source: UnitSource, message: trainer_pb2.FromSidecar) -> None:
+    def add(self, channel: Channel, message: trainer_pb2.FromSidecar) -> None:
         """Append the units or the epoch end of a message; ignore other messages.
 
         Raises:
@@ -49,30 +35,30 @@ class BatchQueue:
         """
         kind = message.WhichOneof("message")
         if kind == "unit":
-            self._add(source, [message.unit])
+            self._add(channel, [message.unit])
         elif kind == "units":
-            self._add(source, message.units.units)
+            self._add(channel, message.units.units)
         elif kind == "end":
             end = message.end
-            self._check(source, end.generation, end.units, f"the end after {end.units} units")
-            self._items.append((source, end))
+            self._check(channel, end.generation, end.units, f"the end after {end.units} units")
+            self._items.append((channel, end))
 
-    def _add(self, source: UnitSource, units: Sequence[trainer_pb2.Unit]) -> None:
+    def _add(self, channel: Channel, units: Sequence[trainer_pb2.Unit]) -> None:
         for place, unit in enumerate(units):
             try:
-                self._check(source, unit.generation, unit.index, f"unit {unit.index}")
+                self._check(channel, unit.generation, unit.index, f"unit {unit.index}")
             except TerminalError:
                 self._units = units[-1].index + 1  # report one gap once
                 for dropped in units[place:]:
-                    source.release(dropped.slot)
+                    channel.release(dropped.slot)
                 raise
             self._units += 1
-            self._items.append((source, unit))
+            self._items.append((channel, unit))
 
-    def _check(self, source: UnitSource, generation: int, index: int, what: str) -> None:
+    def _check(self, channel: Channel, generation: int, index: int, what: str) -> None:
         """Raise TerminalError unless `index` units of this generation arrived before."""
-        if self._last != (source, generation):
-            self._last, self._units = (source, generation), 0
+        if self._last != (channel, generation):
+            self._last, self._units = (channel, generation), 0
         if index != self._units:
             missing = "are missing" if index > self._units else "came again"
             raise TerminalError(
@@ -88,44 +74,35 @@ class BatchQueue:
         except IndexError:
             return False
 
-    def pop(self, generation: int) -> ReceivedUnit | trainer_pb2.EpochEnd | None:
+    def pop(self, generation: int) -> tuple[Channel, Item] | None:
         """Return the oldest unit or end of this generation, or None if there is none.
 
         Items of earlier generations are dropped: their slots are released. Those of later
         generations stay: they belong to another iterator.
         """
         while self._items and self._items[0][1].generation <= generation:
-            source, item = self._items.popleft()
-            if item.generation < generation:
-                _release(source, item)
-            elif isinstance(item, trainer_pb2.EpochEnd):
-                return item
-            else:
-                return ReceivedUnit(source, item)
+            channel, item = self._items.popleft()
+            if item.generation == generation:
+                return channel, item
+            _release(channel, item)
         return None
-
-    def units(self) -> list[trainer_pb2.Unit]:
-        """Return the queued units."""
-        return [item for _, item in self._items if isinstance(item, trainer_pb2.Unit)]
 
     def keep_only(self, generation: int) -> list[trainer_pb2.Unit]:
         """Drop the items of other generations, release their slots, and return the other units."""
         items, self._items = self._items, deque()
-        for source, item in items:
+        for channel, item in items:
             if item.generation == generation:
-                self._items.append((source, item))
+                self._items.append((channel, item))
             else:
-                _release(source, item)
-        return self.units()
+                _release(channel, item)
+        return [item for _, item in self._items if isinstance(item, trainer_pb2.Unit)]
 
     def clear(self) -> None:
         """Drop all items and release their slots."""
         self._last = None
-        items, self._items = self._items, deque()
-        for source, item in items:
-            _release(source, item)
+        self.keep_only(0)  # the first generation is 1
 
 
-def _release(source: UnitSource, item: trainer_pb2.Unit | trainer_pb2.EpochEnd) -> None:
+def _release(channel: Channel, item: Item) -> None:
     if isinstance(item, trainer_pb2.Unit):
-        source.release(item.slot)
+        channel.release(item.slot)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from distributed_input.api.errors import DistributedInputError, FencedError, PositionError
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.client.position_log import PositionLog
 
 OTHER_ITERATOR = (
     "another iterator of this input has begun its epoch: use one iterator at a time, or give the "
@@ -43,6 +44,7 @@ class EpochState:
         ended: its end was read.
         stopped: a position was restored since it began.
         error: the error that ended it; a new iterator may continue.
+        positions: the positions behind its steps.
     """
 
     generation: int
@@ -55,6 +57,7 @@ class EpochState:
     ended: bool = False
     stopped: bool = False
     error: DistributedInputError | None = None
+    positions: PositionLog = field(default_factory=PositionLog, compare=False)
 
     def requested_units(self, replicas: int) -> int | None:
         """Return how many units the loop has requested; None without a counter.
@@ -78,19 +81,6 @@ class EpochState:
             return requested
         part = self.units % replicas
         return self.units + (-part % replicas if self.ended else -part)
-
-    def resumption(self, position: trainer_pb2.Position, queued: int) -> trainer_pb2.StartEpoch:
-        """Return the message that lets another sidecar continue at `position`.
-
-        Args:
-            position: the position behind all units that were read or queued.
-            queued: the number of queued units.
-        """
-        self.units_before = self.units + queued
-        begun = position.step or position.extra_units
-        return trainer_pb2.StartEpoch(
-            generation=self.generation, epoch=self.epoch, position=position if begun else None
-        )
 
     def stop_for_restore(self) -> None:
         """Let iterators of this epoch raise PositionError, because a position was restored."""
@@ -129,13 +119,7 @@ def without_traceback(error: DistributedInputError) -> DistributedInputError:
 def epoch_after(
     last: EpochState | None, position: trainer_pb2.Position | None, used: int = 0
 ) -> EpochState:
-    """Return the epoch that follows `last`, or the one that `position` belongs to.
-
-    Args:
-        last: the last epoch of the job.
-        position: a restored position.
-        used: the last generation that another job of the connection may have.
-    """
+    """Return the epoch that follows `last`, or the one that `position` belongs to."""
     generation = (last.generation if last is not None else used) + 1
     if position is None:
         return EpochState(generation, last.epoch + 1 if last is not None else 0)

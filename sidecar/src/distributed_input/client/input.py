@@ -15,10 +15,8 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.jobs import check_name
 from distributed_input.assignment.share import are_divided
 from distributed_input.client import position_log
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.epoch_state import without_traceback
-from distributed_input.client.reader import InputReader
-from distributed_input.rows.decode import decode
-from distributed_input.rows.elements import ElementSpec
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -57,8 +55,8 @@ def connect(
     """
     folder = Path(os.environ.get(DIR_ENV) or DEFAULT_FOLDER)
     job_name = os.environ.get(JOB_ENV, "") if job is None else job
-    reader = InputReader(folder, name, timeout, check_name(job_name), accept_changed_dataset)
-    return Input(reader)
+    consumer = Consumer(folder, name, timeout, check_name(job_name), accept_changed_dataset)
+    return Input(consumer)
 
 
 class Input:
@@ -68,30 +66,30 @@ class Input:
     at a time. Every batch is this process's part of a global batch.
     """
 
-    def __init__(self, reader: InputReader) -> None:
-        self._reader = reader
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
         self._opened: tuple[object, int, int | None] | None = None
         self._state: InputState | None = None
 
     @property
     def name(self) -> str:
         """The name of the DistributedInput resource."""
-        return self._reader.welcome.input
+        return self._consumer.welcome.input
 
     @property
     def job(self) -> str:
         """The name of the job; empty: the input's own job."""
-        return self._reader.job
+        return self._consumer.job
 
     @property
     def consumer(self) -> tuple[int, int]:
         """The pair (index, count) of this trainer among the trainers that share the job."""
-        return self._reader.welcome.consumer, self._reader.welcome.consumers
+        return self._consumer.welcome.consumer, self._consumer.welcome.consumers
 
     @property
     def warnings(self) -> list[str]:
         """The warnings about the job's definition."""
-        return list(self._reader.opened.job.warnings)
+        return list(self._consumer.opened.job.warnings)
 
     # Iterating.
 
@@ -107,15 +105,9 @@ class Input:
                 new iterator continues behind the last batch.
         """
         self._open(None, 1, None)
-        self._reader.count_steps(None)
-        generation = self._reader.begin()
-        return _Batches(self._numpy_batches(generation))
-
-    def _numpy_batches(self, generation: int) -> Iterator[Any]:
-        spec, whole = self._spec, self._whole
-        return self._reader.decoded(
-            lambda batch: decode(spec, None if whole else batch.rows, batch.buffers), generation
-        )
+        self._consumer.count_steps(None)
+        generation = self._consumer.begin()
+        return _Batches(self._consumer.arrays(generation))
 
     @short
     def dataset(
@@ -135,8 +127,8 @@ class Input:
         from distributed_input.client.tensorflow import keras_fit
 
         self._open(dataset, 1, global_batch_size)
-        self._reader.count_steps(None, prefetches=True)
-        plain = units.as_dataset(self._reader, self._spec, self._whole)
+        self._consumer.count_steps(None, prefetches=True)
+        plain = units.as_dataset(self._consumer)
         return keras_fit.WholeEpochDataset(plain)
 
     @short
@@ -166,18 +158,19 @@ class Input:
         distribute.check(strategy, options)
         replicas = distribute.local_replicas(strategy)
         self._open(dataset, replicas, global_batch_size)
-        plain = units.as_dataset(self._reader, self._spec, self._whole)
-        if replicas > 1 and are_divided(self._reader.opened.job):
+        plain = units.as_dataset(self._consumer)
+        if replicas > 1 and are_divided(self._consumer.opened.job):
             plain = divide(plain, replicas)
-        return distribute.distributed(strategy, plain, self._reader, options)
+        return distribute.distributed(strategy, plain, self._consumer, options)
 
     @property
     def element_spec(self) -> Any:
         """The nested `tf.TypeSpec` of the elements of `dataset`, known before the first batch."""
         from distributed_input.client.tensorflow import dataset as units
+        from distributed_input.client.tensorflow import decode as tf_decode
 
         self._open(None, 1, None)
-        return units.element_spec(self._reader, self._spec, self._whole)
+        return tf_decode.element_spec(self._consumer.spec, units.leading(self._consumer))
 
     # Positions.
 
@@ -201,30 +194,30 @@ class Input:
         Raises:
             PositionError: the number of consumed batches is unknown, or more than were read.
         """
-        reader = self._reader
-        if batches is not None and not 0 <= batches <= reader.received_units:
+        consumer = self._consumer
+        if batches is not None and not 0 <= batches <= consumer.received_units:
             raise PositionError(
-                f"position(batches={batches}): {reader.received_units} batches of this epoch were "
-                "read since the iterator began: count those that the loop has used"
+                f"position(batches={batches}): {consumer.received_units} batches of this epoch "
+                "were read since the iterator began: count those that the loop has used"
             )
-        units = reader.requested_units()
-        if units is None and batches is None and reader.prefetches and reader.begun:
+        units = consumer.requested_units()
+        if units is None and batches is None and consumer.prefetches and consumer.generation:
             raise PositionError(
                 "a plain dataset prefetches, so the number of batches that the loop has consumed "
                 "is unknown: read with distribute() and a strategy (OneDeviceStrategy for one "
                 "device), or count the batches and call position(batches=...)"
             )
         if units is not None:
-            saved = reader.position(units, epoch_over)
+            saved = consumer.position(units, epoch_over)
         else:  # without prefetching, only a loop that has used all batches reads the end
-            saved = reader.position(batches, epoch_over or not reader.prefetches)
+            saved = consumer.position(batches, epoch_over or not consumer.prefetches)
         data: bytes = saved.SerializeToString()
         return data
 
     @property
     def generation(self) -> int:
         """The number of epochs begun on this connection; every new iterator adds one or more."""
-        return self._reader.generation
+        return self._consumer.generation
 
     @property
     def state(self) -> InputState:
@@ -241,11 +234,11 @@ class Input:
         A running iterator of `distribute` moves to the position, as those of TensorFlow do, if the
         same thread restores and iterates. All other running iterators raise PositionError.
         """
-        self._reader.restore(position_log.parse(position))
+        self._consumer.restore(position_log.parse(position))
 
     def close(self) -> None:
         """Stop reading. Batches in use stay valid."""
-        self._reader.close()
+        self._consumer.close()
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(
@@ -274,7 +267,7 @@ class Input:
             reuse = dataset is None and global_batch_size is None
             if self._opened == requested or (reuse and replicas == self._opened[1]):
                 return
-            if reuse and self._reader.begun:
+            if reuse and self._consumer.generation:
                 raise ConfigError(
                     f"input {self.name} is being iterated for {self._opened[1]} replicas: "
                     "connect() again to read it another way"
@@ -282,10 +275,10 @@ class Input:
             if reuse:
                 dataset, _, global_batch_size = self._opened
         draft, data = self._draft(dataset, global_batch_size)
-        self._reader.open(draft, data, replicas)
+        self._consumer.open(draft, data, replicas)
         self._opened = (dataset, replicas, global_batch_size)
-        consumers = self._reader.welcome.consumers
-        if consumers > 1 and are_divided(self._reader.opened.job):
+        consumers = self._consumer.welcome.consumers
+        if consumers > 1 and are_divided(self._consumer.opened.job):
             warnings.warn(
                 f"no batch size is known, so each element of the dataset is a step of one of the "
                 f"{consumers} trainers. TensorFlow divides each element among them: set "
@@ -295,42 +288,27 @@ class Input:
 
     def _draft(self, dataset: Any, global_batch_size: int | None) -> tuple[types_pb2.Job, bytes]:
         draft = types_pb2.Job()
-        draft.CopyFrom(self._reader.welcome.config)
+        draft.CopyFrom(self._consumer.welcome.config)
         if global_batch_size is not None:
             if global_batch_size < 1:
                 raise ConfigError(f"global_batch_size={global_batch_size}: must be 1 or more")
             draft.global_batch_size = global_batch_size
         if dataset is None:
             return draft, b""
-        if not self._reader.welcome.from_trainer:
+        if not self._consumer.welcome.from_trainer:
             raise ConfigError(
                 f"input {self.name} names its dataset ({draft.entry_point.target}) and the trainer "
                 "passes another: omit the argument, or set spec.dataset to {type: Trainer}"
             )
-        if self._reader.welcome.consumer != 0:
-            return (
-                draft,
-                b"",
-            )  # consumer 0 registers the dataset, which is the same in all consumers
+        if self._consumer.welcome.consumer:  # consumer 0 registers the dataset of all consumers
+            return draft, b""
         from distributed_input.tfdata import export
 
         return export.export_job(draft, dataset)
 
-    @property
-    def _spec(self) -> ElementSpec:
-        return ElementSpec.from_json(self._reader.opened.job.row_spec)
-
-    @property
-    def _whole(self) -> bool:
-        return not self._reader.opened.unit_rows
-
 
 class _Batches:
-    """An iterator that raises its error again, where a generator would report the end.
-
-    Args:
-        batches: the iterator.
-    """
+    """An iterator that raises its error again, where a generator would report the end."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self._batches = batches

@@ -18,22 +18,11 @@ HISTORY_STEPS = 4096  # more steps than any prefetch runs ahead
 
 
 class PositionLog:
-    """The positions behind the most recent steps of one epoch.
+    """The positions behind the most recent steps of one epoch."""
 
-    Args:
-        limit: the number of positions to keep.
-    """
-
-    def __init__(self, limit: int = HISTORY_STEPS) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         # Serialized: a message would keep the whole packet that contained it.
-        self._entries: deque[tuple[int, bytes]] = deque(maxlen=limit)
-
-    def restart(self, position: trainer_pb2.Position | None) -> None:
-        """Forget all positions; `position`, if any, is that of the next epoch's start."""
-        self._entries.clear()
-        if position is not None:
-            self.append(0, position)
+        self._entries: deque[tuple[int, bytes]] = deque(maxlen=HISTORY_STEPS)
 
     def append(self, units: int, position: trainer_pb2.Position) -> None:
         """Save the position behind `units` units, more than were saved before."""
@@ -62,7 +51,7 @@ class PositionLog:
             # A log that starts with the first step has lost nothing.
             if self._entries and self._entries[0][0] > units_per_step:
                 raise PositionError(
-                    f"the loop is more than {self._limit} steps behind the prefetched batches: "
+                    f"the loop is more than {HISTORY_STEPS} steps behind the prefetched batches: "
                     "prefetch fewer batches"
                 )
             saved_units, position = 0, trainer_pb2.Position()

@@ -22,7 +22,7 @@ _totals_lock = threading.Lock()  # guards also the values
 
 def _renew_lock(new_lock: Callable[[], threading.Lock] = threading.Lock) -> None:
     """In a fork: replace the lock, which another thread of the parent may hold."""
-    global _totals_lock  # noqa: PLW0603 - it guards the totals of all readers
+    global _totals_lock  # noqa: PLW0603 - it guards the totals of all consumers
     _totals_lock = new_lock()
 
 
@@ -30,7 +30,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def totals_of(folder: Path, input_name: str, job: str) -> types_pb2.ReceivedTotals:
-    """Return what this process has read of a job: one object for all its readers."""
+    """Return what this process has read of a job: one object for all its consumers."""
     key = os.getpid(), folder, input_name, job  # a fork of the process counts on its own
     with _totals_lock:
         if key not in _totals:
@@ -40,11 +40,7 @@ def totals_of(folder: Path, input_name: str, job: str) -> types_pb2.ReceivedTota
 
 
 class WaitMeter:
-    """Measures the waits of one connection from its first unit on: startup is not a stall.
-
-    Args:
-        totals: counts what is read, over all connections.
-    """
+    """Measures the waits of one connection from its first unit on: startup is not a stall."""
 
     def __init__(self, totals: types_pb2.ReceivedTotals | None = None) -> None:
         self._totals = types_pb2.ReceivedTotals() if totals is None else totals

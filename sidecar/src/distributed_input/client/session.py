@@ -1,4 +1,4 @@
-"""The connection life cycle of one reader: connect, handshake, open the job, reconnect, close.
+"""The connection life cycle of one consumer: connect, handshake, open the job, reconnect, close.
 
 A session outlives its sidecar. When the channel ends, `connect` waits for the next sidecar process
 in the same folder, and `open_job` opens the same job there.
@@ -51,7 +51,7 @@ _GRACE_SECONDS = 30.0  # beyond the sidecar's own deadline, whose error message 
 class SidecarSession:
     """The current channel to a sidecar, and the handshake that every new sidecar gets.
 
-    The reader serializes calls. Only `start`, `report` and `shutdown` may come from another thread.
+    The consumer serializes calls. Only `start` and `report` may come from another thread.
 
     Attributes:
         job: the name of the job; empty: the input's own job.
@@ -88,9 +88,6 @@ class SidecarSession:
 
     def connect(self, timeout: float) -> None:
         """Connect to a sidecar and exchange Hello and Welcome.
-
-        Args:
-            timeout: seconds to retry.
 
         Raises:
             UnavailableError: no sidecar answered in time.
@@ -148,19 +145,13 @@ class SidecarSession:
         self.check_open()
         welcome = self._answer(deadline).welcome
         check_protocol(welcome.protocol, "the sidecar")
-        channel.map_ring(welcome.ring_file, welcome.ring_bytes)
+        channel.map_slots(welcome.slots_file, welcome.slots_bytes)
         self.welcome, self._has_connected = welcome, True
-        if self.job and (rank := launchers.local_rank(os.environ)):
-            self._log_once(f"job {self.job} reads all rows, as each job does. {rank.remedy}")
+        if self.job and (remedy := launchers.remedy(os.environ)):
+            self._log_once(f"job {self.job} reads all rows, as each job does. {remedy}")
 
     def define_job(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> None:
-        """Set the job that `open_job` opens, on this sidecar and on later ones.
-
-        Args:
-            draft: the job's definition.
-            dataset: a serialized GraphDataset, or empty if the resource names the dataset.
-            replicas: the number of units in each step of this trainer.
-        """
+        """Set the job that `open_job` opens, on this sidecar and on later ones."""
         request = trainer_pb2.Open(draft=draft, replicas=replicas)
         if dataset:
             request.dataset_id = hashlib.sha256(dataset).hexdigest()
@@ -188,12 +179,9 @@ class SidecarSession:
         while (message := self._answer(deadline)).WhichOneof("message") != "opened":
             pass  # of what the connection read before
         self.opened, self._is_joined, self._opening_since = message.opened, True, None
-        self._log_warnings(message.opened.job)
-
-    def _log_warnings(self, job: types_pb2.Job) -> None:
-        """Log the warnings about an entry point. The export prints those of a dataset."""
-        for warning in job.warnings if job.HasField("entry_point") else ():
-            self._log_once(warning)
+        if self.opened.job.HasField("entry_point"):  # the export prints those of a dataset
+            for warning in self.opened.job.warnings:
+                self._log_once(warning)
 
     def _log_once(self, warning: str) -> None:
         if warning not in self._logged:
@@ -375,10 +363,6 @@ class SidecarSession:
         if self.error is not None:
             raise without_traceback(self.error)
 
-    def shutdown(self) -> None:
-        """Stop reading, and wake a thread that waits in `receive`."""
-        self.channel.shutdown()
-
     def disown(self) -> DistributedInputError:
         """In a fork of the trainer: close the session here only, and return its error."""
         self.error = self.error or ConfigError(
@@ -389,11 +373,3 @@ class SidecarSession:
         )
         self.channel.disown()
         return self.error
-
-    def drop_unread(self) -> None:
-        """After `shutdown`: release the batches that arrived and were not read."""
-        self.channel.drop_unread()
-
-    def release_job(self) -> None:
-        """After `drop_unread`: let the sidecar release the job and its ring."""
-        self.channel.release_job()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -76,12 +76,11 @@ class Credentials:
         """Return whether one of the authorization headers contains an accepted token."""
         if self._source is None:
             return True
-        accepted = self._source.accepted()
         accepted_any = False
         for header in presented:
-            offered = header.removeprefix(_SCHEME).encode()
-            for token in accepted:
+            for token in self._source.accepted():
                 # Constant time and no early exit, so that timing reveals nothing about the token.
+                offered = header.removeprefix(_SCHEME).encode()
                 accepted_any |= hmac.compare_digest(offered, token.encode())
         return accepted_any
 
@@ -102,13 +101,7 @@ class Credentials:
     def channel(
         self, address: str, options: Options = (), server: str = identity.DISPATCHER
     ) -> grpc.Channel:
-        """Return a channel to `address` whose calls carry the token. See `serving.open_channel`.
-
-        Args:
-            address: host:port.
-            options: of the channel.
-            server: role that the server must have, if it has a certificate.
-        """
+        """Return a channel to `address` whose calls carry the token. See `serving.open_channel`."""
         del server  # nothing proves its role
         channel = grpc.insecure_channel(address, options=list(options))
         return grpc.intercept_channel(channel, _Bearer(self)) if self.required else channel
@@ -141,55 +134,22 @@ def _deny(_requests: Any, context: grpc.ServicerContext) -> Any:
     )
 
 
-class _CallDetails(NamedTuple):
-    method: str
-    timeout: float | None
-    metadata: Sequence[tuple[str, str | bytes]] | None
-    credentials: grpc.CallCredentials | None
-    wait_for_ready: bool | None
-    compression: grpc.Compression | None
-
-
 class _Bearer(
     grpc.UnaryUnaryClientInterceptor,
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamUnaryClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """Adds the token to every call. (grpcio rejects call credentials without TLS.)
-
-    It runs once per call and returns what `continuation` returns.
-    """
+    """Adds the token to every call. (grpcio rejects call credentials without TLS.)"""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
 
-    def _with_token(self, details: Any) -> Any:
-        return _CallDetails(
-            details.method,
-            details.timeout,
-            (*(details.metadata or ()), *self._credentials.metadata()),
-            details.credentials,
-            details.wait_for_ready,
-            details.compression,
-        )
+    def _intercept(self, continuation: Any, details: Any, request: Any) -> Any:
+        metadata = (*(details.metadata or ()), *self._credentials.metadata())
+        return continuation(details._replace(metadata=metadata), request)
 
-    def intercept_unary_unary(
-        self, continuation: Any, client_call_details: Any, request: Any
-    ) -> Any:
-        return continuation(self._with_token(client_call_details), request)
-
-    def intercept_unary_stream(
-        self, continuation: Any, client_call_details: Any, request: Any
-    ) -> Any:
-        return continuation(self._with_token(client_call_details), request)
-
-    def intercept_stream_unary(
-        self, continuation: Any, client_call_details: Any, request_iterator: Any
-    ) -> Any:
-        return continuation(self._with_token(client_call_details), request_iterator)
-
-    def intercept_stream_stream(
-        self, continuation: Any, client_call_details: Any, request_iterator: Any
-    ) -> Any:
-        return continuation(self._with_token(client_call_details), request_iterator)
+    intercept_unary_unary: Any = _intercept
+    intercept_unary_stream: Any = _intercept
+    intercept_stream_unary: Any = _intercept
+    intercept_stream_stream: Any = _intercept

@@ -79,11 +79,6 @@ def explain(error: Exception, doing: str, is_expected: bool = False) -> tuple[st
     """Return the class and the text of an error for another process.
 
     Log unexpected errors with their traceback.
-
-    Args:
-        error: the error.
-        doing: what failed, for the log.
-        is_expected: whether another error is no bug.
     """
     if isinstance(error, DistributedInputError):
         return type(error).__name__, str(error)

@@ -1,12 +1,12 @@
 """gRPC services and stubs, created from the proto descriptors.
 
 There are no generated *_pb2_grpc files. They require a grpcio version, and they convert every
-message of the hot path to the message class. Here a method may have its own (de)serializer.
+message to its class. Here the responses of the hot path are encoded bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import grpc
@@ -16,22 +16,11 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from distributed_input.link import statuses
 
 Handler: TypeAlias = grpc.GenericRpcHandler
-Codec = Callable[[Any], Any]
-Overrides = Mapping[str, tuple[Codec | None, Codec | None]]
-"""Codecs by method name; None selects the codec of the message class. For a service: (request
-deserializer, response serializer). For a stub: (request serializer, response deserializer)."""
+_ENCODED = "distributed_input.v1.Worker.Connect"
+"""The method whose responses are bytes: `link.blocks.frames` encodes and decodes them."""
 
 
-def identity(data: Any) -> Any:
-    """Return `data`: the codec of a method that handles encoded bytes itself."""
-    return data
-
-
-def service_handler(
-    descriptor: ServiceDescriptor,
-    implementation: object,
-    overrides: Overrides | None = None,
-) -> Handler:
+def service_handler(descriptor: ServiceDescriptor, implementation: object) -> Handler:
     """Return a handler that serves `descriptor` with the methods of `implementation`.
 
     Each method of the service is a method of `implementation` with the same name and the usual
@@ -39,14 +28,13 @@ def service_handler(
     (see `statuses`).
 
     Raises:
-        TypeError: names methods that are missing, or overrides of methods that do not exist.
+        TypeError: names methods that are missing.
     """
-    chosen = _checked(descriptor, overrides)
     missing = [m.name for m in descriptor.methods if not hasattr(implementation, m.name)]
     if missing:
         raise TypeError(f"{type(implementation).__name__} lacks {', '.join(missing)}")
     handlers = {
-        method.name: _method_handler(method, getattr(implementation, method.name), chosen)
+        method.name: _method_handler(method, getattr(implementation, method.name))
         for method in descriptor.methods
     }
     return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
@@ -59,32 +47,18 @@ class Stub:
     of requests) and `timeout=`.
     """
 
-    def __init__(
-        self,
-        channel: grpc.Channel,
-        descriptor: ServiceDescriptor,
-        overrides: Overrides | None = None,
-    ) -> None:
-        chosen = _checked(descriptor, overrides)
+    def __init__(self, channel: grpc.Channel, descriptor: ServiceDescriptor) -> None:
         for method in descriptor.methods:
-            serialize, deserialize = chosen.get(method.name, (None, None))
-            create = getattr(channel, _shape(method))
-            call = create(
+            parse = message_factory.GetMessageClass(method.output_type).FromString
+            call = getattr(channel, _shape(method))(
                 f"/{descriptor.full_name}/{method.name}",
-                request_serializer=serialize or _serialize,
-                response_deserializer=deserialize or _parser(method.output_type),
+                request_serializer=_serialize,
+                response_deserializer=bytes if method.full_name == _ENCODED else parse,
             )
             setattr(self, method.name, call)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the service has no method {name!r}")
-
-
-def _checked(descriptor: ServiceDescriptor, overrides: Overrides | None) -> Overrides:
-    unknown = set(overrides or ()) - {method.name for method in descriptor.methods}
-    if unknown:
-        raise TypeError(f"{descriptor.full_name} has no method {', '.join(sorted(unknown))}")
-    return overrides or {}
 
 
 def _shape(method: MethodDescriptor) -> str:
@@ -98,21 +72,15 @@ def _serialize(message: Any) -> bytes:
     return data
 
 
-def _parser(message_type: Any) -> Codec:
-    parse: Codec = message_factory.GetMessageClass(message_type).FromString
-    return parse
-
-
 def _method_handler(
-    method: MethodDescriptor, behaviour: Callable[..., Any], overrides: Overrides
+    method: MethodDescriptor, behaviour: Callable[..., Any]
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    deserialize, serialize = overrides.get(method.name, (None, None))
     wrap = _abort_on_error_stream if method.server_streaming else _abort_on_error
     create = getattr(grpc, f"{_shape(method)}_rpc_method_handler")
     handler: grpc.RpcMethodHandler[Any, Any] = create(
         wrap(method.full_name, behaviour),
-        request_deserializer=deserialize or _parser(method.input_type),
-        response_serializer=serialize or _serialize,
+        request_deserializer=message_factory.GetMessageClass(method.input_type).FromString,
+        response_serializer=bytes if method.full_name == _ENCODED else _serialize,
     )
     return handler
 

@@ -7,6 +7,7 @@ The bytes fields of the protobuf library would copy every row on both sides.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +42,6 @@ class RowBlock:
         prefix_differs: whether the rows before `first_row` differ from those produced before. Set
             on the first block of a stream.
         node: kind of node that produced the rows. Set on the first block of a stream.
-        busy_seconds: time spent producing these rows.
         prefix_digest: digest of all rows before `first_row`. Set on the first block of a stream.
         replayed: number of rows before the first block that were produced so far. A block with
             this field is a progress report and has no rows.
@@ -56,7 +56,6 @@ class RowBlock:
     last: bool = False
     prefix_differs: bool = False
     node: str = ""
-    busy_seconds: float = 0.0
     prefix_digest: int = 0
     replayed: int = 0
     resume_token: bytes = field(default=b"", repr=False)
@@ -91,7 +90,7 @@ def encoded_pieces(blocks: Sequence[RowBlock]) -> list[Buffer]:
     first = blocks[0]
     digests = [block.digests for block in blocks]
     columns = list(zip(*(block.buffers for block in blocks), strict=True))
-    sizes = [_size(pieces) for pieces in columns]
+    sizes = [sum(piece.nbytes for piece in pieces) for pieces in columns]
     header = worker_pb2.Block(
         first_row=first.first_row,
         rows=sum(map(len, digests)),
@@ -100,7 +99,6 @@ def encoded_pieces(blocks: Sequence[RowBlock]) -> list[Buffer]:
         last=blocks[-1].last,
         prefix_differs=first.prefix_differs,
         node=first.node,
-        busy_seconds=sum(block.busy_seconds for block in blocks),
         prefix_digest=first.prefix_digest,
         replayed=first.replayed,
         resume_token=first.resume_token,
@@ -109,67 +107,37 @@ def encoded_pieces(blocks: Sequence[RowBlock]) -> list[Buffer]:
     return [bytes((_PAYLOAD_TAG,)), varint(sum(sizes)), *rows, header]
 
 
-def _size(pieces: Sequence[Bytes]) -> int:
-    return sum(piece.nbytes for piece in pieces)
-
-
 def decode(data: bytes | memoryview) -> RowBlock:
     """Return the block in `data`. Its buffers are views of `data`.
 
     Raises:
         ValueError: `data` is not a block, or its sizes are inconsistent.
     """
+    if data[:1] != bytes((_PAYLOAD_TAG,)):
+        raise ValueError("not a block of rows: the stream is damaged")
     try:
-        return _decode(data)
+        size, at = read_varint(data, 1)
+        rest: Any = memoryview(data)[at + size :]  # protobuf reads it without a copy
+        header = worker_pb2.Block.FromString(rest)
     except (DecodeError, IndexError) as error:
         raise ValueError(f"not a block of rows: {error}") from error
-
-
-def _decode(data: Any) -> RowBlock:
-    if not len(data):
-        raise ValueError("a block of rows is empty: the stream is damaged")
-    if data[:1] == bytes((_PAYLOAD_TAG,)):
-        payload, rest = _split_payload(data)
-        header = worker_pb2.Block.FromString(rest)
-    else:  # written in another field order
-        header = worker_pb2.Block.FromString(data)
-        payload = np.frombuffer(header.payload, np.uint8)
-    buffers = _split_buffers(payload, header.buffer_sizes)
+    payload: Bytes = np.frombuffer(data, np.uint8)[at : at + size]
+    ends = list(itertools.accumulate(header.buffer_sizes, initial=0))
     digests = np.frombuffer(header.row_digests, np.uint64)
-    if sum(header.buffer_sizes) != payload.nbytes or len(digests) != header.rows:
+    if not ends[-1] == payload.nbytes == size or len(digests) != header.rows:
         raise ValueError("the sizes in a block are inconsistent: the stream is damaged")
     return RowBlock(
         header.first_row,
         header.rows,
-        tuple(buffers),
+        tuple(payload[start:end] for start, end in itertools.pairwise(ends)),
         digests,
         header.last,
         header.prefix_differs,
         header.node,
-        header.busy_seconds,
         header.prefix_digest,
         header.replayed,
         header.resume_token,
     )
-
-
-def _split_payload(data: Any) -> tuple[Bytes, Any]:
-    """Return the payload, and the rest of the message. The rest is typed `Any`: protobuf accepts
-    a memoryview, but its types allow bytes only, which would be a copy.
-    """
-    size, start = read_varint(data, 1)
-    if start + size > len(data):
-        raise ValueError("a block of rows is cut off")
-    payload: Bytes = np.frombuffer(data, np.uint8)[start : start + size]
-    return payload, memoryview(data)[start + size :]
-
-
-def _split_buffers(payload: Bytes, sizes: Sequence[int]) -> list[Bytes]:
-    buffers, offset = [], 0
-    for size in sizes:
-        buffers.append(payload[offset : offset + size])
-        offset += size
-    return buffers
 
 
 def check_sizes(block: RowBlock, columns: Sequence[Column]) -> None:

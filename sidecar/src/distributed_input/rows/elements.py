@@ -46,9 +46,6 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     For a type of `ml_dtypes` (bfloat16, float8, ...) it is an unsigned integer of the same width if
     that package is not installed.
 
-    Args:
-      name: TensorFlow's name of the type.
-
     Raises:
       SpecError: there is no numpy type of this name.
     """

@@ -8,7 +8,7 @@ The buffers are views that keep the tensor alive.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from distributed_input.api.errors import SpecError
 from distributed_input.rows import python_values
-from distributed_input.rows.decode import Ragged
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.decode import Ragged, Sparse
 from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
-from distributed_input.rows.runs import Bytes
+from distributed_input.rows.runs import Bytes, slice_run
 
 Array: TypeAlias = npt.NDArray[Any]
 Encoder: TypeAlias = Callable[[Any], tuple[int, list[Bytes]]]
@@ -58,6 +59,39 @@ def make_encoder(
         return max(rows, 0), buffers
 
     return encode
+
+
+def zero_rows(spec: ElementSpec, rows: int, like: RowBlock | None = None) -> list[Bytes]:
+    """Return the run of rows of zeros, or of empty strings, which fill up a batch.
+
+    Args:
+        spec: spec of a row.
+        rows: number of rows.
+        like: its last row has the sizes that the spec does not have. Without it they are 0. Ragged
+            dimensions are always empty.
+    """
+    last: Sequence[Bytes] | None = None
+    if like is not None and like.rows:
+        last = slice_run(spec.columns, like.buffers, like.rows - 1, like.rows)
+    buffers: list[Bytes] = []
+    for leaf in spec.leaves:
+        zeros = _zeros(leaf, rows, None if last is None else last[len(buffers) :])
+        buffers += _ENCODERS[leaf.kind](leaf, zeros, True)[1]
+    return buffers
+
+
+def _zeros(leaf: Leaf, rows: int, last: Sequence[Bytes] | None) -> Any:
+    """Return a batch of zeros. `last` begins with the leaf's columns of the last row."""
+    sizes = [size or 0 for size in leaf.shape]
+    dtype = np.dtype(object) if leaf.is_string else numpy_dtype(leaf.dtype)
+    if leaf.kind == "sparse":
+        indices = np.zeros((0, 1 + len(sizes)), np.int64)
+        return Sparse(indices, np.zeros(0, dtype), np.array([rows, *sizes]))
+    if leaf.kind == "unranked":
+        sizes = [0] if last is None else last[1].view(np.int32).tolist()
+    elif leaf.kind == "dense" and not leaf.is_static and last is not None:
+        sizes = last[0].view(np.int32).tolist()
+    return np.full((rows, *sizes), b"" if leaf.is_string else 0, dtype)
 
 
 def _dense(leaf: Leaf, value: Any, batched: bool) -> tuple[int, list[Bytes]]:

@@ -39,20 +39,12 @@ class Prefix:
     digest: int = 0
 
     def extend(self, digests: NDArray[np.uint64]) -> Prefix:
-        """Return the prefix that also holds the next rows.
-
-        Args:
-            digests: uint64, one for each of the next rows.
-        """
+        """Return the prefix that also holds the next rows."""
         added = int(digests.sum(dtype=np.uint64))
         return Prefix(self.rows + len(digests), (self.digest + added) % _MODULUS)
 
     def without(self, digests: Iterable[NDArray[np.uint64]]) -> Prefix:
-        """Return the prefix without its last rows.
-
-        Args:
-            digests: uint64, one for each of these rows.
-        """
+        """Return the prefix without its last rows."""
         rows, digest = self.rows, self.digest
         for part in digests:
             rows -= len(part)

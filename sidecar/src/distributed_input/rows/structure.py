@@ -79,11 +79,6 @@ def _sorted_keys(value: Mapping[Any, Any], path: str) -> list[Any]:
 def flatten(structure: Structure, value: Any, path: str = "") -> list[Any]:
     """Return the leaves of `value` in their order.
 
-    Args:
-      structure: the structure that `value` must have.
-      value: a nested value.
-      path: path of `value`, for error messages.
-
     Raises:
       SpecError: `value` has another structure. Names the component.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 from distributed_input.api import flags
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
-from distributed_input.api.files import DATASET_PREFIX, RING_PREFIX, RUN_DIR, SOCKET_NAME
+from distributed_input.api.files import DATASET_PREFIX, RUN_DIR, SLOTS_PREFIX, SOCKET_NAME
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.tls_credentials import credentials_of
 from distributed_input.runtime import args as common
@@ -145,7 +145,7 @@ def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
     specs = _read_configs(args.config)
     dispatchers = _dispatchers(args.dispatcher, list(specs))
     # A dataset file is left behind if the container stopped before it read the file.
-    for stale in (*folder.glob(f"{RING_PREFIX}*"), *folder.glob(f"{DATASET_PREFIX}*")):
+    for stale in (*folder.glob(f"{SLOTS_PREFIX}*"), *folder.glob(f"{DATASET_PREFIX}*")):
         stale.unlink(missing_ok=True)
 
     limit = heap.memory_limit()

@@ -19,7 +19,7 @@ from distributed_input.link import statuses
 from distributed_input.link.blocks.direct_sender import TransferListener
 from distributed_input.link.heartbeats.membership import Membership
 from distributed_input.link.serving import Server, make_server, open_channel
-from distributed_input.link.stubs import Stub, identity, service_handler
+from distributed_input.link.stubs import Stub, service_handler
 from distributed_input.link.tls_credentials import credentials_of
 from distributed_input.runtime import heap, logs, ready
 from distributed_input.runtime.exposition import Exposition
@@ -72,8 +72,7 @@ def _serve(
         splits, parallelism, args.max_streams, args.share_bytes, args.relaxed, states, crashes
     )
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-    encoded = {"Connect": (None, identity)}
-    handler = service_handler(descriptor, service, encoded)
+    handler = service_handler(descriptor, service)
     server = make_server([handler], args.listen, credentials, max_workers=args.max_streams + 8)
     address = advertised_address(args.advertise, server.address, args.dispatcher)
     exposition = Exposition()

@@ -11,14 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.api.stalls import stall_text
 from distributed_input.link.blocks import direct_sender
-from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.link.blocks.direct_sender import TransferListener
-from distributed_input.link.blocks.open_streams import OpenStreams
+from distributed_input.link.blocks.open_streams import OpenStreams, StreamCounters
 from distributed_input.link.blocks.sender import Connection
-from distributed_input.link.heartbeats.worker_load import WorkerLoad
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.compute.compute_pool import ComputePool
@@ -157,12 +155,12 @@ class WorkerService:
             replayed_rows=produced.replayed_rows,
         )
 
-    def load(self) -> WorkerLoad:
-        """Return the current load, for a heartbeat."""
+    def load(self) -> dispatcher_pb2.WorkerHeartbeatRequest:
+        """Return a heartbeat with the current load."""
         totals = self.totals()
         stalled = self._describe.stalled() + self._producers.stalled()
         self._log_stalled(stalled)
-        return WorkerLoad(
+        return dispatcher_pb2.WorkerHeartbeatRequest(
             draining=self.streams.draining.is_set(),
             open_streams=self.streams.count,
             rows=totals.rows,

@@ -1,4 +1,4 @@
-"""A sidecar for tests of the client: a real socket and ring, with messages from the test."""
+"""A sidecar for tests of the client: a real socket and slots, with messages from the test."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL
+from distributed_input.client.consumer import Consumer
 from distributed_input.link.trainer import packet_socket
 
-RING_BYTES = 1 << 12
+SLOTS_BYTES = 1 << 12
 SECONDS = 10.0
 """Timeout of events that happen at once, on a busy machine."""
 BATCH_OF_ONE = trainer_pb2.Opened(
@@ -59,6 +60,17 @@ class Trainer:
         )  # fmt: skip
         self.send(unit=unit)
 
+    def units_together(self, generation: int, count: int) -> None:
+        """Send several units in one packet."""
+        units = [
+            trainer_pb2.Unit(
+                generation=generation, index=index, rows=1, slot=64 * index,
+                offsets=[64 * index], sizes=[1],
+            )
+            for index in range(count)
+        ]  # fmt: skip
+        self.send(units=trainer_pb2.Units(units=units))
+
     def start(self) -> trainer_pb2.StartEpoch:
         """Return the next epoch that the trainer starts; skip other messages."""
         while not (message := self.received.get(timeout=SECONDS)).HasField("start"):
@@ -85,7 +97,7 @@ class Trainer:
                 self.send(
                     welcome=trainer_pb2.Welcome(
                         protocol=PROTOCOL, input="train", consumers=1,
-                        ring_file=self._sidecar.ring, ring_bytes=RING_BYTES,
+                        slots_file=self._sidecar.slots, slots_bytes=SLOTS_BYTES,
                         timeout_seconds=self._sidecar.timeout_seconds,
                     )
                 )  # fmt: skip
@@ -131,13 +143,15 @@ class Sidecar:
         timeout_seconds: float = SECONDS,
         opened: trainer_pb2.Opened = BATCH_OF_ONE,
     ) -> None:
-        ring = folder / f"ring-{number}"
-        ring.write_bytes(bytes(RING_BYTES))
+        self.folder, self._number = folder, number
+        self._later: list[Sidecar] = []
+        slots = folder / f"slots-{number}"
+        slots.write_bytes(bytes(SLOTS_BYTES))
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)
         self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
         self.waiting = ""
-        self.ring, self.refusal, self.timeout_seconds = ring.name, refusal, timeout_seconds
+        self.slots, self.refusal, self.timeout_seconds = slots.name, refusal, timeout_seconds
         self.opened = trainer_pb2.Opened()
         self.opened.CopyFrom(opened)  # a test may change its own
         self._listening = packet_socket.new()
@@ -150,8 +164,17 @@ class Sidecar:
         """Return the next connection."""
         return self.trainers.get(timeout=SECONDS)
 
+    def replaced(self, trainer: Trainer) -> Trainer:
+        """End this process, of which `trainer` is a connection. Return that to the next one."""
+        self.close()
+        trainer.close()
+        self._later.append(Sidecar(self.folder, self._number + 1))
+        return self._later[-1].trainer()
+
     def close(self) -> None:
-        """Stop accepting connections."""
+        """Stop accepting connections. Close the sidecar that has replaced this one, too."""
+        for later in self._later:
+            later.close()
         with contextlib.suppress(OSError):  # closed before
             self._listening.shutdown(socket.SHUT_RDWR)
         self._thread.join(SECONDS)
@@ -161,3 +184,18 @@ class Sidecar:
             while True:
                 sock, _ = self._listening.accept()
                 self.trainers.put(Trainer(sock, self))
+
+
+def opened(folder: Path, timeout: float = SECONDS) -> Consumer:
+    consumer = Consumer(folder, "", timeout)
+    consumer.open(types_pb2.Job(), b"", 1)
+    return consumer
+
+
+def begun(sidecar: Sidecar) -> tuple[Consumer, Trainer, int]:
+    """Return a consumer whose sidecar has received the start of its epoch."""
+    consumer = opened(sidecar.folder)
+    trainer = sidecar.trainer()
+    generation = consumer.begin()
+    assert trainer.start().generation == generation
+    return consumer, trainer, generation

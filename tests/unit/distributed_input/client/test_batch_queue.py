@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
-from distributed_input.link.trainer.ring import Batch
+from distributed_input.client.batch_queue import BatchQueue
+from distributed_input.link.trainer.trainer_end import Channel
 
 GENERATIONS = st.integers(1, 3)
 
 
-class Source:
+class Source(Channel):
     """A connection that records the slots that it was given back."""
 
     def __init__(self) -> None:
         self.released: list[int] = []
 
+    def __del__(self) -> None:
+        """Do nothing: it has no socket."""
+
     def release(self, slot: int) -> None:
         self.released.append(slot)
-
-    def batch(self, unit: trainer_pb2.Unit) -> Batch:
-        return Batch(unit.rows, [])
 
 
 def unit(generation: int, slot: int, index: int = 0) -> trainer_pb2.Unit:
@@ -63,8 +63,8 @@ def slots_of(generations: list[int], generation: int) -> list[int]:
 def popped(queue: BatchQueue, generation: int) -> list[int]:
     slots = []
     while (item := queue.pop(generation)) is not None:
-        assert isinstance(item, ReceivedUnit)
-        slots.append(item.unit.slot)
+        assert isinstance(item[1], trainer_pb2.Unit)
+        slots.append(item[1].slot)
     return slots
 
 
@@ -78,7 +78,7 @@ def test_units_of_a_generation_come_in_order_and_once(
     assert queue.has_next(generation) == (generations[:1] == [generation])
     mine = popped(queue, generation)
     assert mine == slots_of(generations, generation)
-    later = [unit.slot for unit in queue.units()]
+    later = [item.slot for _, item in queue._items if isinstance(item, trainer_pb2.Unit)]
     assert later == [slot for slot, one in enumerate(generations) if one > generation]
     assert sorted(mine + source.released + later) == list(range(len(generations)))
 
@@ -89,9 +89,8 @@ def test_units_of_other_generations_can_be_released_early(
 ) -> None:
     source = Source()
     queue = filled(source, generations)
-    queue.keep_only(generation)
     mine = slots_of(generations, generation)
-    assert [found.slot for found in queue.units()] == mine
+    assert [found.slot for found in queue.keep_only(generation)] == mine
     assert sorted(mine + source.released) == list(range(len(generations)))
     assert popped(queue, generation) == mine
 
@@ -105,31 +104,13 @@ def test_clearing_releases_every_slot(generations: list[int]) -> None:
     assert not queue
 
 
-def test_a_slot_goes_back_to_the_connection_that_it_came_from() -> None:
-    first, second = Source(), Source()
-    queue = BatchQueue()
-    queue.add(first, message(unit(1, 10)))
-    queue.add(second, message(unit(1, 20)))
-    queue.clear()
-    assert (first.released, second.released) == ([10], [20])
-
-
 def test_the_end_of_an_epoch_follows_its_units() -> None:
     source = Source()
     queue = filled(source, [2])
     queue.add(source, trainer_pb2.FromSidecar(end=trainer_pb2.EpochEnd(generation=1)))
     queue.add(source, trainer_pb2.FromSidecar(end=trainer_pb2.EpochEnd(generation=2)))
-    assert isinstance(queue.pop(2), ReceivedUnit)
-    end = queue.pop(2)
-    assert isinstance(end, trainer_pb2.EpochEnd), "the end of generation 1 is dropped"
-    assert end.generation == 2
-    assert queue.pop(2) is None
-
-
-def test_other_messages_are_ignored() -> None:
-    queue = BatchQueue()
-    queue.add(Source(), trainer_pb2.FromSidecar(waiting=trainer_pb2.Waiting(what="rows")))
-    assert not queue
+    kinds = [item[1].DESCRIPTOR.name for item in iter(lambda: queue.pop(2), None)]
+    assert kinds == ["Unit", "EpochEnd"], "the end of generation 1 is dropped"
 
 
 @pytest.mark.parametrize(
@@ -167,9 +148,10 @@ def test_the_end_reports_that_the_last_units_are_missing() -> None:
         queue.add(source, trainer_pb2.FromSidecar(end=end))
 
 
-def test_a_cleared_queue_counts_from_the_first_unit() -> None:
-    source = Source()
-    queue = filled(source, [1, 1])
+def test_a_slot_goes_back_to_the_connection_that_it_came_from() -> None:
+    first, second = Source(), Source()
+    queue = BatchQueue()
+    queue.add(first, message(unit(1, 10)))
+    queue.add(second, message(unit(1, 20)))
     queue.clear()
-    queue.add(source, message(unit(1, 8)))
-    assert popped(queue, 1) == [8]
+    assert (first.released, second.released) == ([10], [20])

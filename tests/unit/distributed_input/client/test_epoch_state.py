@@ -6,23 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import ConfigError, FencedError, PositionError
-from distributed_input.api.proto.trainer_pb2 import Position, StartEpoch
+from distributed_input.api.errors import ConfigError, PositionError
+from distributed_input.api.proto.trainer_pb2 import Position
 from distributed_input.client.epoch_state import (
     EpochState,
     epoch_after,
     require_current,
     without_traceback,
 )
-from distributed_input.client.position_log import PositionLog
-
-
-def test_an_older_iterator_is_fenced() -> None:
-    epoch = EpochState(generation=2, epoch=0)
-    assert require_current(epoch, 2) is epoch
-    for current in (epoch, None):
-        with pytest.raises(FencedError, match="another iterator"):
-            require_current(current, 1)
 
 
 def test_an_error_is_raised_again_without_its_traceback() -> None:
@@ -63,13 +54,12 @@ def test_a_position_counts_what_the_loop_consumed(
     replicas: int, units_per_step: int, units: int, steps: int
 ) -> None:
     """For every number of units in a step of the job, which the sidecar's positions follow."""
-    positions = PositionLog()
-    for step in range(1, units // units_per_step + 1):
-        positions.append(step * units_per_step, Position(step=step))
     epoch = EpochState(1, 0, Counter(steps), iterator=2, units=units)
+    for step in range(1, units // units_per_step + 1):
+        epoch.positions.append(step * units_per_step, Position(step=step))
     requested = epoch.requested_units(replicas)
     assert requested is not None
-    at = positions.at(epoch.consumed_units(requested, replicas), units_per_step, Position())
+    at = epoch.positions.at(epoch.consumed_units(requested, replicas), units_per_step, Position())
     assert at.step * units_per_step + at.extra_units == min(steps, units // replicas) * replicas
 
 
@@ -89,36 +79,10 @@ class Counter:
         """Do nothing."""
 
 
-def test_requested_units_are_those_of_the_steps_that_a_loop_requested() -> None:
-    assert EpochState(1, 0).requested_units(4) is None
-    assert EpochState(1, 0, Counter(), iterator=2).requested_units(4) == 12
-
-
-@pytest.mark.parametrize(
-    ("position", "begun"),
-    [(Position(), False), (Position(step=3), True), (Position(extra_units=1), True)],
-)
-def test_another_sidecar_continues_behind_the_units_that_were_read_or_queued(
-    position: Position, begun: bool
-) -> None:
-    epoch = EpochState(generation=5, epoch=2, units=7)
-    start = StartEpoch(generation=5, epoch=2, position=position if begun else None)
-    assert epoch.resumption(position, queued=3) == start
-    assert epoch.units_before == 10
-
-
 def test_an_iterator_that_runs_during_a_restore_raises_an_error() -> None:
     epoch = EpochState(1, 0)
     epoch.stop_for_restore()
     with pytest.raises(PositionError, match="while an iterator was running"):
-        require_current(epoch, 1)
-
-
-def test_a_restore_keeps_the_error_that_ended_the_epoch() -> None:
-    epoch = EpochState(1, 0, error=ConfigError("first"))
-    assert require_current(epoch, 1) is epoch, "a batch that was read before can be used"
-    epoch.stop_for_restore()
-    with pytest.raises(ConfigError, match="first"):
         require_current(epoch, 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distributed_input.client.launchers import LocalRank, local_rank
+from distributed_input.client import launchers
 
 
 @pytest.mark.parametrize(
@@ -12,16 +12,19 @@ from distributed_input.client.launchers import LocalRank, local_rank
     [
         (
             {"RANK": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"},
-            LocalRank("LOCAL_RANK", 1, 2),
+            "rank 1 of 2 (LOCAL_RANK)",
         ),
-        ({"LOCAL_RANK": "0", "WORLD_SIZE": "2"}, LocalRank("LOCAL_RANK", 0, 2)),
+        (
+            {"LOCAL_RANK": "0", "WORLD_SIZE": "2"},
+            "rank 0 of 2 (LOCAL_RANK)",
+        ),
         (
             {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
-            LocalRank("OMPI_COMM_WORLD_LOCAL_RANK", 0, 8),
+            "rank 0 of 8 (OMPI_COMM_WORLD_LOCAL_RANK)",
         ),
         (
             {"SLURM_LOCALID": "1", "SLURM_NTASKS_PER_NODE": "2"},
-            LocalRank("SLURM_LOCALID", 1, 2),
+            "rank 1 of 2 (SLURM_LOCALID)",
         ),
         ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "4"}, None),
         ({"RANK": "1", "WORLD_SIZE": "4"}, None),
@@ -30,11 +33,13 @@ from distributed_input.client.launchers import LocalRank, local_rank
         ({}, None),
     ],
 )
-def test_the_rank_on_this_machine(env: dict[str, str], expected: LocalRank | None) -> None:
-    assert local_rank(env) == expected
-
-
-def test_the_remedy_has_the_number_of_ranks() -> None:
-    remedy = LocalRank("LOCAL_RANK", 1, 2).remedy
-    assert "rank 1 of 2 processes on this machine (LOCAL_RANK)" in remedy
-    assert "--trainers 2" in remedy
+def test_the_remedy_names_the_rank_and_the_number_of_trainers(
+    env: dict[str, str], expected: str | None
+) -> None:
+    remedy = launchers.remedy(env)
+    if expected is None:
+        assert remedy == ""
+    else:
+        rank, _, variable = expected.partition(" (")
+        assert f"{rank} processes on this machine ({variable}" in remedy
+        assert f"--trainers {expected.split()[3]} " in remedy

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.client.position_log import PositionLog, advance, behind, parse
+from distributed_input.client import position_log
+from distributed_input.client.position_log import PositionLog, behind, parse
 
 Position = trainer_pb2.Position
 Unit = trainer_pb2.Unit
@@ -41,7 +42,7 @@ def test_steps_without_a_saved_position_are_counted_from_the_last_one(
     saved: set[int], units: int, per_step: int
 ) -> None:
     log = PositionLog()
-    log.restart(start(3))
+    log.append(0, start(3))
     for step in sorted(saved):
         log.append(step * per_step, Position(job="train", epoch=3, step=step))
     found = log.at(units, per_step, start())
@@ -49,48 +50,14 @@ def test_steps_without_a_saved_position_are_counted_from_the_last_one(
     assert found.step * per_step + found.extra_units == units
 
 
-@given(limit=st.integers(1, 10), more=st.integers(1, 20))
-def test_positions_older_than_the_limit_are_an_error(limit: int, more: int) -> None:
-    log = PositionLog(limit)
-    log.restart(start())
-    for step in range(1, limit + more + 1):
+def test_positions_older_than_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(position_log, "HISTORY_STEPS", 3)
+    log = PositionLog()
+    for step in range(6):
         log.append(step, Position(step=step))
-    oldest = more + 1
-    assert log.at(oldest, 1, start()).step == oldest
-    with pytest.raises(PositionError, match="prefetch fewer"):
-        log.at(oldest - 1, 1, start())
-
-
-def test_an_empty_log_counts_from_the_start_of_the_epoch() -> None:
-    begun = start(7)
-    found = PositionLog().at(5, 2, begun)
-    assert (found.epoch, found.step, found.extra_units) == (7, 2, 1)
-    assert begun == start(7), "the argument stays as it was"
-
-
-def test_a_restart_forgets_the_positions_of_the_last_epoch() -> None:
-    log = PositionLog()
-    log.append(4, Position(step=4))
-    log.restart(Position(epoch=1, step=9))
-    assert log.at(6, 1, start()) == Position(epoch=1, step=15)
-    log.restart(None)
-    assert log.at(6, 1, start(2)).epoch == 2
-
-
-@given(first=st.integers(0, 100), second=st.integers(0, 100), per_step=st.integers(1, 5))
-def test_advancing_twice_is_advancing_by_the_sum(first: int, second: int, per_step: int) -> None:
-    twice, once = Position(step=3), Position(step=3)
-    advance(twice, first, per_step)
-    advance(twice, second, per_step)
-    advance(once, first + second, per_step)
-    assert twice == once
-
-
-def test_a_log_that_begins_with_the_first_step_has_lost_nothing() -> None:
-    log = PositionLog()
-    for step in (1, 2):
-        log.append(2 * step, Position(step=step))
-    assert log.at(1, 2, start(3)) == Position(epoch=3, extra_units=1, units_per_step=2, job="train")
+    assert log.at(3, 1, start()).step == 3
+    with pytest.raises(PositionError, match="more than 3 steps behind"):
+        log.at(2, 1, start())
 
 
 def test_the_position_behind_units_is_that_of_the_last_one_that_has_it() -> None:
@@ -109,3 +76,10 @@ def test_bytes_that_are_not_a_position_are_refused() -> None:
     assert parse(start().SerializeToString()) == start()
     with pytest.raises(PositionError, match="no valid position"):
         parse(b"\xff" * 20)
+
+
+def test_a_log_that_begins_with_the_first_step_has_lost_nothing() -> None:
+    log = PositionLog()
+    for step in (1, 2):
+        log.append(2 * step, Position(step=step))
+    assert log.at(1, 2, start(3)) == Position(epoch=3, extra_units=1, units_per_step=2, job="train")

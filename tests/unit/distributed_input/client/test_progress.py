@@ -13,8 +13,7 @@ from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.client import progress, session
 from distributed_input.client.progress import REPORT_SECONDS, WaitMeter, totals_of
-from distributed_input.client.reader import InputReader
-from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
+from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, begun, opened
 from tests.unit.distributed_input.virtual_time import VirtualTime as Clock
 
 
@@ -38,15 +37,6 @@ def test_startup_is_no_wait(clock: Clock) -> None:
     assert (report.wait_seconds, report.wall_seconds, report.units) == (0.0, 0.0, 5)
     clock.now += 2.0
     assert meter.report(1, 6).wall_seconds == 2.0
-
-
-def test_waits_add_up_and_are_reported_now_and_then(clock: Clock) -> None:
-    meter = WaitMeter()
-    waited(meter, clock, 1.0)
-    meter.report(1, 1)
-    assert not waited(meter, clock, REPORT_SECONDS / 2)
-    assert waited(meter, clock, REPORT_SECONDS)
-    assert meter.report(1, 3).wait_seconds == 1.5 * REPORT_SECONDS
 
 
 def test_a_wait_counts_while_it_lasts_and_after_an_error(clock: Clock) -> None:
@@ -109,16 +99,6 @@ def test_a_wait_goes_on_with_the_next_sidecar(clock: Clock) -> None:
     assert (report.received.wait_seconds, report.received.wall_seconds) == (7.0, 7.0)
 
 
-def test_a_restart_measures_from_zero(clock: Clock) -> None:
-    meter = WaitMeter()
-    waited(meter, clock, 1.0)
-    waited(meter, clock, 4.0)
-    clock.now += 3.0
-    meter.restart()
-    report = meter.report(1, 3)
-    assert (report.wait_seconds, report.wall_seconds) == (0.0, 0.0)
-
-
 def test_totals_include_all_connections(clock: Clock) -> None:
     totals = types_pb2.ReceivedTotals(trainer="t")
     meter = WaitMeter(totals)
@@ -134,32 +114,20 @@ def test_totals_include_all_connections(clock: Clock) -> None:
         received = meter.report(1, 2).received
         assert (received.trainer, received.rows, received.batches) == ("t", 5, 1)
         assert (received.wait_seconds, received.wall_seconds) == (6.0, 9.0)
-    later = WaitMeter(totals)  # of the next reader
+    later = WaitMeter(totals)  # of the next consumer
     waited(later, clock, 1.0)
     waited(later, clock, 1.0)
     received = later.report(1, 2).received
     assert (received.rows, received.wait_seconds, received.wall_seconds) == (5, 7.0, 10.0)
 
 
-def test_the_readers_of_a_job_in_a_process_share_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_consumers_of_a_job_in_a_process_share_totals(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path("totals")
     own = totals_of(folder, "train", "")
     assert totals_of(folder, "train", "") is own
     assert totals_of(folder, "train", "other").trainer != own.trainer
     monkeypatch.setattr(os, "getpid", lambda: 1)  # a fork
     assert totals_of(folder, "train", "").trainer != own.trainer
-
-
-def test_a_restart_before_the_first_unit_changes_nothing(clock: Clock) -> None:
-    meter = WaitMeter()
-    meter.restart()
-    assert waited(meter, clock, 9.0)
-    assert meter.report(1, 1).wait_seconds == 0.0
-
-
-def test_a_trainer_that_waits_reports_so() -> None:
-    message = WaitMeter().waiting(7)
-    assert (message.waiting, message.generation) == (True, 7)
 
 
 def test_the_gaps_between_reports_of_a_wait_double(clock: Clock) -> None:
@@ -196,45 +164,25 @@ def test_a_loop_that_reads_without_waits_reports_too(clock: Clock) -> None:
 
 
 def test_units_that_arrived_together_are_reported_while_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the sidecar would think that a loop with long steps reads nothing."""
     monkeypatch.setattr(progress, "_LATEST_REPORT_SECONDS", 0.0)
-    sidecar = Sidecar(tmp_path)
-    reader = InputReader(tmp_path, "", SECONDS)
-    reader.open(types_pb2.Job(), b"", 1)
-    trainer = sidecar.trainer()
-    units = reader.units(reader.begin())
-    generation = trainer.start().generation
-    together = trainer_pb2.Units()
-    for index in range(3):
-        together.units.add(
-            generation=generation, index=index, rows=1, slot=64 * index, offsets=[64 * index],
-            sizes=[1],
-        )  # fmt: skip
-    trainer.send(units=together)
+    consumer, trainer, generation = begun(sidecar)
+    units = consumer.units(generation)
+    trainer.units_together(generation, 3)
     for expected in (1, 2, 3):
         next(units)
         while (message := trainer.received.get(timeout=SECONDS)).progress.units < expected:
             pass
         assert message.progress.units == expected
-    reader.close()
-    sidecar.close()
 
 
-def test_a_wait_that_an_error_ends_counts(tmp_path: Path) -> None:
+def test_a_wait_that_an_error_ends_counts(sidecar: Sidecar) -> None:
     """The last report of a trainer, when it closes the input, has the whole wait."""
-    sidecar = Sidecar(tmp_path)
-    reader = InputReader(tmp_path, "", SECONDS)
-    reader.open(types_pb2.Job(), b"", 1)
-    trainer = sidecar.trainer()
-    units = reader.units(reader.begin())
-    generation = trainer.start().generation
-    trainer.send(
-        unit=trainer_pb2.Unit(
-            generation=generation, index=0, rows=1, slot=0, offsets=[0], sizes=[1]
-        )
-    )
+    consumer, trainer, generation = begun(sidecar)
+    units = consumer.units(generation)
+    trainer.unit(generation, 0)
     next(units)
     failure = trainer_pb2.Failure(generation=generation, kind="unavailable", message="no worker")
     timer = threading.Timer(0.5, lambda: trainer.send(failure=failure))
@@ -242,40 +190,31 @@ def test_a_wait_that_an_error_ends_counts(tmp_path: Path) -> None:
     with pytest.raises(DistributedInputError, match="no worker"):
         next(units)
     time.sleep(1)  # what the program does after the error is no wait
-    reader.close()
+    consumer.close()
     while (message := trainer.received.get(timeout=SECONDS)).progress.wait_seconds < 0.4:
         pass
     assert message.progress.wait_seconds == pytest.approx(0.5, abs=0.3)
     assert message.progress.wall_seconds == pytest.approx(1.5, abs=0.4)
-    sidecar.close()
 
 
-def test_a_wait_for_another_thread_that_reconnects_counts(tmp_path: Path) -> None:
-    sidecar = Sidecar(tmp_path)
-    reader = InputReader(tmp_path, "", SECONDS)
-    reader.open(types_pb2.Job(), b"", 1)
-    trainer = sidecar.trainer()
-    units = reader.units(reader.begin())
-    generation = trainer.start().generation
-    together = trainer_pb2.Units()
-    for index in range(2):
-        together.units.add(
-            generation=generation, index=index, rows=1, slot=64 * index, offsets=[64 * index],
-            sizes=[1],
-        )  # fmt: skip
-    trainer.send(units=together)
+def test_a_wait_for_another_thread_that_reconnects_counts(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    units = consumer.units(generation)
+    trainer.units_together(generation, 2)
     next(units)
-    reader._receive_lock.acquire()
-    threading.Timer(0.5, reader._receive_lock.release).start()
+    consumer._receive_lock.acquire()
+    threading.Timer(0.5, consumer._receive_lock.release).start()
     next(units)
-    assert reader._session.meter.report(generation, 2).wait_seconds == pytest.approx(0.5, abs=0.2)
-    reader.close()
-    sidecar.close()
+    assert consumer._session.meter.report(generation, 2).wait_seconds == pytest.approx(0.5, abs=0.2)
 
 
 @pytest.mark.parametrize(("requested", "counts"), [(1, False), (2, True)])
-def test_a_reader_waits_only_if_the_loop_has_requested_a_unit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requested: int, counts: bool
+def test_a_consumer_waits_only_if_the_loop_has_requested_a_unit(
+    tmp_path: Path,
+    sidecar: Sidecar,
+    monkeypatch: pytest.MonkeyPatch,
+    requested: int,
+    counts: bool,
 ) -> None:
     class Counter:
         iterators = 1
@@ -287,28 +226,16 @@ def test_a_reader_waits_only_if_the_loop_has_requested_a_unit(
             raise AssertionError("nothing was restored")
 
     monkeypatch.setattr(session, "_POLL_SECONDS", 0.05)
-    sidecar = Sidecar(tmp_path)
-    reader = InputReader(tmp_path, "", SECONDS)
-    reader.open(types_pb2.Job(), b"", 1)
+    consumer = opened(tmp_path)
     trainer = sidecar.trainer()
-    reader.count_steps(Counter())
-    units = reader.units(reader.begin())
-    generation = trainer.start().generation
-
-    def send(index: int) -> None:
-        unit = trainer_pb2.Unit(
-            generation=generation, index=index, rows=1, slot=64 * index, offsets=[64 * index],
-            sizes=[1],
-        )  # fmt: skip
-        trainer.send(unit=unit)
-
-    send(0)
+    consumer.count_steps(Counter())
+    generation = consumer.begin()
+    units = consumer.units(generation)
+    trainer.unit(generation, 0)
     next(units)
-    threading.Timer(0.6, send, [1]).start()
+    threading.Timer(0.6, trainer.unit, [generation, 1]).start()
     next(units)
-    assert (reader._session.meter.report(generation, 2).wait_seconds > 0.3) == counts
-    reader.close()
-    sidecar.close()
+    assert (consumer._session.meter.report(generation, 2).wait_seconds > 0.3) == counts
 
 
 def test_a_fork_counts_although_another_thread_held_the_lock() -> None:
@@ -317,3 +244,12 @@ def test_a_fork_counts_although_another_thread_held_the_lock() -> None:
         if not child:
             os._exit(0 if progress._totals_lock.acquire(timeout=5) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_waits_add_up_and_are_reported_now_and_then(clock: Clock) -> None:
+    meter = WaitMeter()
+    waited(meter, clock, 1.0)
+    meter.report(1, 1)
+    assert not waited(meter, clock, REPORT_SECONDS / 2)
+    assert waited(meter, clock, REPORT_SECONDS)
+    assert meter.report(1, 3).wait_seconds == 1.5 * REPORT_SECONDS

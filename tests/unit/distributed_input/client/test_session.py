@@ -8,10 +8,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -29,13 +27,6 @@ from distributed_input.client.session import SidecarSession
 from distributed_input.link.trainer.trainer_end import SidecarDisconnected
 from tests.unit.distributed_input.client import sidecars
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
-
-
-@pytest.fixture
-def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
-    sidecar = Sidecar(tmp_path)
-    yield sidecar
-    sidecar.close()
 
 
 def opened(folder: Path) -> SidecarSession:
@@ -59,26 +50,27 @@ def test_the_job_is_open_on_one_channel_at_a_time(tmp_path: Path, sidecar: Sidec
     assert session.opened.unit_rows == 1
     session.connect(SECONDS)
     assert not session.is_open
+    session.start(trainer_pb2.StartEpoch(generation=3))
+    assert session.generation == 3, "and it is not sent"
     session.open_job()
     session.resume(trainer_pb2.StartEpoch(generation=4))
     assert session.is_open
     assert session.generation == 4
     sidecar.trainer()
     assert sidecar.trainer().start().generation == 4
-    session.shutdown()
 
 
 def test_the_warnings_about_an_entry_point_are_logged_once(
     tmp_path: Path, sidecar: Sidecar, caplog: pytest.LogCaptureFixture
 ) -> None:
     sidecar.opened.job.warnings.append("each row is read 32 times")
-    opened(tmp_path).shutdown()
+    opened(tmp_path)
     assert not caplog.messages, "the trainer that sent the dataset has printed them"
     sidecar.opened.job.entry_point.target = "data:rows"
     session = opened(tmp_path)
     session.connect(SECONDS)
     session.open_job()
-    session.shutdown()
+    session.channel.shutdown()
     assert caplog.messages == ["input train: each row is read 32 times"]
 
 
@@ -86,17 +78,16 @@ def test_a_rank_of_a_launcher_gets_its_own_remedy(
     tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = opened(tmp_path)
-    message = "input train was opened again: one reader at a time. Use connect(..., job=...)"
+    message = "input train was opened again: one consumer at a time. Use connect(..., job=...)"
     fenced = trainer_pb2.FromSidecar(failure={"kind": "FencedError", "message": message})
     with pytest.raises(FencedError, match=r"job=\.\.\.\)$"):
         session.check_failure(fenced)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    with pytest.raises(FencedError, match=r"again: one reader at a time\. This .*rank 1 of 2"):
+    with pytest.raises(FencedError, match=r"again: one consumer at a time\. This .*rank 1 of 2"):
         session.check_failure(fenced)
     with pytest.raises(DatasetFnError, match=r"^bad row$"):
         session.check_failure(failure(0))
-    session.shutdown()
 
 
 def test_a_job_for_each_rank_is_a_warning(
@@ -107,12 +98,12 @@ def test_a_job_for_each_rank_is_a_warning(
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    opened(tmp_path).shutdown()
+    opened(tmp_path)
     assert not caplog.messages
     session = SidecarSession(tmp_path, "", SECONDS, "rank-1")
     session.connect(SECONDS)
     session.connect(SECONDS)
-    session.shutdown()
+    session.channel.shutdown()
     (message,) = caplog.messages
     assert "job rank-1 reads all rows" in message
 
@@ -135,7 +126,6 @@ def test_a_slow_start_is_logged_once_with_what_it_waits_for(
         assert session.receive(time.monotonic() + SECONDS).HasField("failure")
     (message,) = caplog.messages
     assert message.startswith("input train: no batch after 0 s: waiting for rows of partition 3.")
-    session.shutdown()
 
 
 def test_what_the_opening_of_a_job_waits_for_is_logged(
@@ -146,23 +136,9 @@ def test_what_the_opening_of_a_job_waits_for_is_logged(
 ) -> None:
     monkeypatch.setattr(session_module, "_SLOW_START_SECONDS", 0.0)  # no wait for a batch yet
     sidecar.waiting = "a description"
-    opened(tmp_path).shutdown()
+    opened(tmp_path)
     (message,) = caplog.messages
     assert message.startswith("input train: no batch after 0 s: waiting for a description.")
-
-
-def test_an_epoch_that_starts_while_reconnecting_is_not_sent(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
-    session = opened(tmp_path)
-    session.connect(SECONDS)
-    session.start(trainer_pb2.StartEpoch(generation=3))
-    assert session.generation == 3
-    session.open_job()
-    session.resume(trainer_pb2.StartEpoch(generation=5))
-    sidecar.trainer()
-    assert sidecar.trainer().start().generation == 5, "the first epoch on the new channel"
-    session.shutdown()
 
 
 def test_failures_of_other_epochs_are_ignored(tmp_path: Path, sidecar: Sidecar) -> None:
@@ -173,7 +149,6 @@ def test_failures_of_other_epochs_are_ignored(tmp_path: Path, sidecar: Sidecar) 
     for generation in (0, 2):
         with pytest.raises(DatasetFnError, match="bad row"):
             session.check_failure(failure(generation))
-    session.shutdown()
 
 
 def test_a_difference_is_a_warning_once_per_epoch(tmp_path: Path, sidecar: Sidecar) -> None:
@@ -196,17 +171,6 @@ def test_a_difference_is_a_warning_once_per_epoch(tmp_path: Path, sidecar: Sidec
     with pytest.warns(ReplayWarning) as caught:
         assert len(list(session.drain())) == 2
     assert len(caught) == 1
-    session.shutdown()
-
-
-def test_a_dataset_is_written_to_the_shared_folder(tmp_path: Path, sidecar: Sidecar) -> None:
-    session = SidecarSession(tmp_path, "", SECONDS)
-    session.connect(SECONDS)
-    session.define_job(types_pb2.Job(), b"graph", 1)
-    session.open_job()
-    (file,) = tmp_path.glob("dataset-*")
-    assert file.read_bytes() == b"graph"
-    session.shutdown()
 
 
 def test_a_dataset_is_named_by_its_content(tmp_path: Path) -> None:
@@ -234,13 +198,6 @@ def test_the_start_of_an_epoch_names_the_job_and_the_consumer(
     assert (found.consumers, found.consumer) == (consumers, 3)
 
 
-@pytest.mark.parametrize(("reported", "units"), [(0, 1), (1, 1), (4, 4)])
-def test_a_step_has_at_least_one_unit(tmp_path: Path, reported: int, units: int) -> None:
-    session = SidecarSession(tmp_path, "", SECONDS)
-    session.opened = trainer_pb2.Opened(units_per_step=reported)
-    assert session.units_per_step == units
-
-
 def test_deadlines_are_after_the_timeouts_of_both_sides(tmp_path: Path) -> None:
     session = SidecarSession(tmp_path, "", timeout=100.0)
     for seconds in (40.0, 200.0):
@@ -265,7 +222,6 @@ def test_a_sidecar_that_sends_nothing_is_an_error_at_the_deadline(
     first, second = (received.get(timeout=SECONDS) for _ in range(2))
     assert first.progress.waiting, "the wait is reported once in two seconds"
     assert second.start.generation == 9
-    session.shutdown()
 
 
 def test_a_new_sidecar_that_closes_the_connection_is_asked_again_until_the_deadline(
@@ -287,7 +243,6 @@ def test_a_new_connection_reports_waits_at_once(tmp_path: Path, sidecar: Sidecar
     assert not session.meter.wait_due
     session.connect(SECONDS)
     assert session.meter.wait_due
-    session.shutdown()
 
 
 def test_a_session_that_is_closed_while_it_connects_ends(
@@ -300,7 +255,6 @@ def test_a_session_that_is_closed_while_it_connects_ends(
         session.connect(SECONDS)
     welcome = session.channel.receive(SECONDS)  # the test's sidecar has sent it
     assert welcome is not None
-    session.shutdown()
 
 
 def test_a_sidecar_of_another_protocol_is_an_error(
@@ -310,30 +264,6 @@ def test_a_sidecar_of_another_protocol_is_an_error(
     session = SidecarSession(tmp_path, "", SECONDS)
     with pytest.raises(DistributedInputError, match="protocol"):
         session.connect(SECONDS)
-    session.shutdown()
-
-
-def test_a_disowned_session_is_closed_in_this_process(tmp_path: Path, sidecar: Sidecar) -> None:
-    session = opened(tmp_path)
-    error = session.disown()
-    assert isinstance(error, ConfigError)
-    assert session.error is error
-    assert session.disown() is error
-    assert session.channel._socket.fileno() == -1
-
-
-def test_a_closed_session_returns_unread_batches_and_releases_its_job(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
-    session = opened(tmp_path)
-    trainer = sidecar.trainer()
-    trainer.unit(1, 7)
-    session.shutdown()
-    session.drop_unread()
-    session.release_job()
-    first, second = (trainer.received.get(timeout=SECONDS) for _ in range(2))
-    assert first.release.slots == [64 * 7]
-    assert second.HasField("close")
 
 
 def test_a_report_to_a_sidecar_that_is_gone_is_no_error(tmp_path: Path, sidecar: Sidecar) -> None:
@@ -342,34 +272,6 @@ def test_a_report_to_a_sidecar_that_is_gone_is_no_error(tmp_path: Path, sidecar:
     session.report(1, 2)
     session.start(trainer_pb2.StartEpoch(generation=2))
     assert not session.is_open, "the epoch starts on a new connection"
-    session.shutdown()
-
-
-def test_the_defined_job_is_opened(
-    tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = SidecarSession(tmp_path, "", SECONDS)
-    session.connect(SECONDS)
-    session.define_job(types_pb2.Job(name="train"), b"", 3)
-    sent: list[trainer_pb2.FromTrainer] = []
-    send = session.channel.send
-
-    def record(**message: Any) -> None:
-        sent.append(trainer_pb2.FromTrainer(**message))
-        send(**message)
-
-    monkeypatch.setattr(session.channel, "send", record)
-    session.open_job()
-    (request,) = [one.open for one in sent]
-    assert request == trainer_pb2.Open(draft=types_pb2.Job(name="train"), replicas=3)
-    session.shutdown()
-
-
-def test_a_closed_session_does_not_connect(tmp_path: Path) -> None:
-    session = SidecarSession(tmp_path, "", SECONDS)
-    session.error = ConfigError("closed")
-    with pytest.raises(ConfigError, match="closed"):
-        session.connect(SECONDS)
 
 
 def test_no_sidecar_returns_to_a_removed_folder(tmp_path: Path) -> None:
@@ -381,7 +283,7 @@ def test_no_sidecar_returns_to_a_removed_folder(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     with pytest.raises(UnavailableError, match=r"run that served input train .*local\(FILE\)"):
         session.connect(600.0)
-    session.shutdown()
+    session.channel.shutdown()
 
 
 def test_a_sidecar_may_create_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,7 +297,7 @@ def test_a_sidecar_may_create_the_folder(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(session_module.time, "sleep", start)
     session = SidecarSession(folder, "", SECONDS)
     session.connect(SECONDS)
-    session.shutdown()
+    session.channel.shutdown()
     started[0].close()
 
 
@@ -414,8 +316,3 @@ def test_a_folder_that_does_not_exist_is_awaited_for_a_quarter_of_the_timeout(
     with pytest.raises(UnavailableError, match=r"folder \S+ does not exist: .*local\(FILE\)"):
         SidecarSession(tmp_path / "run", "", timeout).connect(timeout)
     assert timeout / 4 < now <= timeout / 4 + 1
-
-
-def test_without_a_sidecar_connecting_ends_at_the_timeout(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableError, match=f"no sidecar at {tmp_path}"):
-        SidecarSession(tmp_path, "", 0.0).connect(0.0)

@@ -28,22 +28,7 @@ def test_messages_arrive_as_their_classes():
     assert seen == sent
 
 
-def test_a_method_may_have_its_own_codecs():
-    raw = dispatcher_pb2.DatasetChunk(data=b"abc").SerializeToString()
-    echo = Echo(GetDataset=lambda request, context: iter([raw, raw]))
-    own = {"GetDataset": (None, stubs.identity)}
-    with served(echo, overrides=own) as at:
-        with stub_of(at.address) as stub:
-            got = [chunk.data for chunk in stub.GetDataset(REQUEST, timeout=5)]
-        with stub_of(at.address, overrides=own) as stub:
-            bare = list(stub.GetDataset(REQUEST, timeout=5))
-    assert got == [b"abc"] * 2
-    assert bare == [raw] * 2
-
-
-def test_an_error_names_missing_and_unknown_methods():
-    with pytest.raises(TypeError, match="has no method Nope"):
-        stubs.service_handler(DESCRIPTOR, Echo(), {"Nope": (None, None)})
+def test_an_error_names_missing_methods():
     with pytest.raises(TypeError, match=r"object lacks WorkerHeartbeat, .*Status"):
         stubs.service_handler(DESCRIPTOR, object())
     with stub_of("127.0.0.1:1") as stub, pytest.raises(AttributeError, match="Nope"):

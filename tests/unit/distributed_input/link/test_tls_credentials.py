@@ -36,7 +36,7 @@ METHODS = [(role, method.name) for role, service in SERVICES.items() for method 
 
 
 class EmptyService:
-    """A service that answers every method with nothing, and records its calls."""
+    """A service that answers with empty messages and streams, and records its calls."""
 
     def __init__(self, role: str) -> None:
         self.calls: list[str] = []
@@ -48,7 +48,7 @@ class EmptyService:
 
         def answer(_request: Any, _context: Any) -> Any:
             self.calls.append(method.name)
-            return iter([empty]) if method.server_streaming else empty
+            return iter(()) if method.server_streaming else empty
 
         return answer
 
@@ -263,15 +263,6 @@ def test_health_needs_a_certificate_of_the_input(ports: dict[str, Port], tmp_pat
                     check(health_pb2.HealthCheckRequest(), timeout=10)
 
 
-def test_an_unknown_method_does_not_exist(ports: dict[str, Port], tmp_path: Path) -> None:
-    address = ports[DISPATCHER].server.address
-    with serving.open_channel(address, client(tmp_path, SIDECAR), private=True) as channel:
-        call = channel.unary_unary("/no.such.Service/Method", lambda r: r, lambda r: r)
-        with pytest.raises(grpc.RpcError) as caught:
-            call(b"", timeout=10)
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
 def test_a_renewed_server_certificate_is_used_for_new_connections(
     ports: dict[str, Port], tmp_path: Path
 ) -> None:
@@ -297,20 +288,6 @@ def _server_serial(port: Port, credentials: TlsCredentials) -> str:
             found = secured.getpeercert()
     assert found is not None
     return str(found["serialNumber"])
-
-
-def test_without_a_folder_there_is_a_token() -> None:
-    found = credentials_of(None, None, {TOKEN_ENV: "right"})
-    assert found.metadata() == (("authorization", "Bearer right"),)
-    assert found.certificates is None
-
-
-def test_no_token_is_sent_beside_a_certificate(tmp_path: Path) -> None:
-    folder = MountedFolder(tmp_path).issue(SIDECAR)
-    found = credentials_of(folder, None, {TOKEN_ENV: "secret"})
-    assert found.metadata() == ()
-    assert found.required
-    found.check_listen("0.0.0.0:0")
 
 
 def test_a_folder_without_certificate_is_no_reason_to_use_a_token(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import contextlib
 import errno
 import os
 import socket
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,13 +15,6 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.link import unix_sockets
 
 WHAT = "--listen unix:x"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """Yield a folder for sockets. The paths of tmp_path are too long."""
-    with tempfile.TemporaryDirectory() as created:
-        yield Path(created)
 
 
 def leave(path: Path) -> None:
@@ -44,15 +35,6 @@ def test_it_listens_also_where_a_killed_process_did(folder: Path, is_left: bool)
         leave(path)
     with unix_sockets.listen(str(path), WHAT):
         assert accepts(path)
-
-
-@pytest.mark.parametrize("is_left", [False, True])
-def test_a_path_that_is_made_free_has_no_socket(folder: Path, is_left: bool) -> None:
-    path = folder / "s"
-    if is_left:
-        leave(path)
-    unix_sockets.make_free(str(path), WHAT)
-    assert not path.exists()
 
 
 @contextlib.contextmanager
@@ -123,11 +105,6 @@ def test_a_path_that_is_too_long_is_refused(folder: Path) -> None:
             unix_sockets.listen(path, WHAT)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="macOS has 103")
-def test_linux_allows_107_bytes() -> None:
-    assert unix_sockets.MOST_PATH_BYTES == 107
-
-
 @pytest.mark.parametrize(
     ("cause", "text"),
     [
@@ -150,14 +127,6 @@ def test_a_path_that_cannot_be_bound_has_its_cause(
     with pytest.raises(ConfigError, match=f"^{WHAT}: cannot bind {folder}/s {text}"):
         unix_sockets.listen(f"{folder}/s", WHAT)
     assert [one.fileno() for one in sockets] == [-1]
-
-
-def test_a_folder_that_is_missing_is_named(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\(No such file or directory\): create its folder, or"):
-        unix_sockets.listen(f"{folder}/none/s", WHAT)
-    (folder / "file").touch()
-    with pytest.raises(ConfigError, match=r"\(Not a directory\): set a path in a folder"):
-        unix_sockets.listen(f"{folder}/file/s", WHAT)
 
 
 def test_the_socket_of_another_user_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,9 @@ import collections
 import json
 
 import pytest
-from hypothesis import given
 
 from distributed_input.api.errors import SpecError
-from distributed_input.rows.elements import Column, ElementSpec, Leaf
-from tests.unit.distributed_input.rowcases import specs
+from distributed_input.rows.elements import ElementSpec, Leaf
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -46,19 +44,6 @@ def columns(leaf: Leaf) -> list[tuple[str, int | None]]:
 )
 def test_columns_of_a_leaf(leaf: Leaf, expected: list[tuple[str, int | None]]) -> None:
     assert columns(leaf) == expected
-
-
-def test_a_variable_column_takes_two_buffers() -> None:
-    leaves = (Leaf("0", "dense", "int8", ()), Leaf("1", "ragged", "int8", (None,)))
-    spec = ElementSpec((0, 1), leaves)
-    assert spec.columns == (Column("0", 1), Column("1", None))
-    assert spec.buffer_count == 3
-
-
-@given(specs())
-def test_json_round_trip(spec: ElementSpec) -> None:
-    assert ElementSpec.from_json(spec.to_json()) == spec
-    assert ElementSpec.from_json(spec.to_json()).to_json() == spec.to_json()
 
 
 def test_json_keeps_every_structure() -> None:
@@ -107,12 +92,6 @@ def test_only_a_spec_with_an_unranked_leaf_needs_version_2() -> None:
 )
 def test_unbatched_removes_the_leading_dimension(batch: Leaf, row: Leaf) -> None:
     assert ElementSpec(0, (batch,)).unbatched() == ElementSpec(0, (row,))
-
-
-def test_a_scalar_cannot_be_unbatched() -> None:
-    spec = ElementSpec({"n": 0}, (Leaf("n", "dense", "int8", ()),))
-    with pytest.raises(SpecError, match="component 'n' is a scalar"):
-        spec.unbatched()
 
 
 @pytest.mark.parametrize(

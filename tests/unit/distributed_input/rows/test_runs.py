@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.rows.elements import Column
-from distributed_input.rows.runs import as_bytes, row_lengths, slice_run
+from distributed_input.rows.runs import as_bytes, slice_run
 from tests.unit.distributed_input.rowcases import check_run, concat_runs
 
 COLUMNS = (Column("x", 3), Column("y", None), Column("z", 0))
@@ -35,16 +35,6 @@ def test_slices_join_to_the_run(rows: list[bytes], cuts: list[int]) -> None:
     for part, (start, stop) in zip(parts, pairwise(edges), strict=True):
         check_run(COLUMNS, stop - start, part)
     assert [b.tobytes() for b in concat_runs(parts)] == [b.tobytes() for b in run]
-
-
-def test_a_slice_has_the_rows_and_shares_the_memory() -> None:
-    run = run_of([b"a", b"", b"bcd", b"e"])
-    part = slice_run(COLUMNS, run, 1, 3)
-    assert part[0].tolist() == [1, 1, 1, 2, 2, 2]
-    assert row_lengths(part[1]).tolist() == [0, 3]
-    assert part[2].tobytes() == b"bcd"
-    assert np.shares_memory(part[0], run[0])
-    assert np.shares_memory(part[2], run[2])
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,6 @@ def test_a_structure_survives_json(value: Any) -> None:
     assert structure.to_plain(again) == structure.to_plain(built)
 
 
-def test_leaves_of_dicts_are_in_the_order_of_their_keys() -> None:
-    built = structure_of({"b": "leaf", "a": ["leaf"]})
-    assert built == {"a": [0], "b": 1}
-    assert structure.flatten(built, {"b": "second", "a": ["first"]}) == ["first", "second"]
-
-
 def test_paths_name_the_leaves() -> None:
     paths: list[str] = []
 
@@ -72,10 +66,6 @@ def test_paths_name_the_leaves() -> None:
 
 def test_a_list_can_be_one_leaf() -> None:
     assert structure.build({"a": [1, 2]}, lambda path, leaf: 0, list_is_leaf=True) == {"a": 0}
-
-
-def test_none_is_replaced() -> None:
-    assert structure.unflatten((None, 0), lambda i: "leaf", none="none") == ("none", "leaf")
 
 
 @pytest.mark.parametrize("keys", [{1: 0, "a": 0}, {1.5: 0}, {(1,): 0}])

@@ -34,12 +34,11 @@ class Echo:
 def served(
     implementation: object,
     credentials: Credentials | None = None,
-    overrides: stubs.Overrides | None = None,
     **options: Any,
 ) -> Iterator[serving.Server]:
     """Start a server of `implementation`."""
     server = serving.make_server(
-        [stubs.service_handler(DESCRIPTOR, implementation, overrides)],
+        [stubs.service_handler(DESCRIPTOR, implementation)],
         "127.0.0.1:0",
         credentials or Credentials(),
         **options,
@@ -55,8 +54,7 @@ def served(
 def stub_of(
     address: str,
     credentials: Credentials | None = None,
-    overrides: stubs.Overrides | None = None,
 ) -> Iterator[stubs.Stub]:
     """Return a stub on its own channel."""
     with serving.open_channel(address, credentials or Credentials(), private=True) as channel:
-        yield stubs.Stub(channel, DESCRIPTOR, overrides)
+        yield stubs.Stub(channel, DESCRIPTOR)

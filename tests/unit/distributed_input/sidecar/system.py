@@ -20,7 +20,7 @@ from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
-from distributed_input.client.reader import InputReader
+from distributed_input.client.consumer import Consumer
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
 from distributed_input.dispatcher.state import DispatcherState
@@ -69,7 +69,7 @@ class Worker:
 
 def worker_handler(worker: object) -> stubs.Handler:
     """Return the handler of an implementation of proto/worker.proto."""
-    return stubs.service_handler(WORKER, worker, {"Connect": (None, stubs.identity)})
+    return stubs.service_handler(WORKER, worker)
 
 
 @dataclass
@@ -113,9 +113,9 @@ class System:
         sidecar.start()
         return registry.find("train", "")
 
-    def connect(self, job: str = "", replicas: int = 1) -> InputReader:
+    def connect(self, job: str = "", replicas: int = 1) -> Consumer:
         """Connect a trainer and open the job."""
-        reader = InputReader(self.folder, "train", 10.0, job)
+        reader = Consumer(self.folder, "train", 10.0, job)
         reader.open(reader.welcome.config, b"", replicas)
         return reader
 

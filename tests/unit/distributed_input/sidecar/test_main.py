@@ -75,7 +75,7 @@ def test_files_of_an_earlier_container_are_removed(tmp_path: Path) -> None:
     spec = {"dataset": {"entryPoint": "a:b"}, "sidecar": {"bufferBytes": 1 << 12}}
     path = tmp_path / "inputs.json"
     path.write_text(json.dumps({"inputs": {"train": spec}}))
-    for name in ("ring-1", "dataset-1"):
+    for name in ("slots-1", "dataset-1"):
         (tmp_path / name).write_bytes(b"old")
     args = main._parser().parse_args(["--dispatcher", "127.0.0.1:9", "--config", str(path)])
     registry = main._registry(args, tmp_path)

@@ -24,7 +24,7 @@ from distributed_input.api.protocol import PROTOCOL
 from distributed_input.link.blocks import frames
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.serving import make_server, open_channel
-from distributed_input.link.stubs import Overrides, Stub, identity, service_handler
+from distributed_input.link.stubs import Stub, service_handler
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.rows.prefix import DIGEST_VERSION
@@ -171,7 +171,7 @@ def test_failures_are_counted_by_error_class() -> None:
 
 def test_the_load_has_the_last_error_of_a_dataset() -> None:
     service = service_of(NumberSplits(broken=True))
-    assert service.load().failure is None
+    assert not service.load().HasField("failure")
     with pytest.raises(DatasetFnError):
         list(stream_of(service))
     failure = service.load().failure
@@ -242,13 +242,12 @@ def test_the_worker_is_idle_when_its_last_stream_closes(waiting: WaitingSplits) 
 def served(service: WorkerService) -> Iterator[Stub]:
     """Serve a worker as `serve` does. Return a stub whose messages are bytes."""
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-    encoded: Overrides = {"Connect": (None, identity)}
-    handler = service_handler(descriptor, service, encoded)
+    handler = service_handler(descriptor, service)
     server = make_server([handler], "127.0.0.1:0", Credentials())
     server.start()
     try:
         with open_channel(server.address, Credentials(), private=True) as channel:
-            yield Stub(channel, descriptor, encoded)
+            yield Stub(channel, descriptor)
     finally:
         server.stop(0)
 

@@ -109,13 +109,13 @@ class Units(_message.Message):
     def __init__(self, units: _Optional[_Iterable[_Union[Unit, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "input", "consumer", "consumers", "ring_file", "ring_bytes", "config", "from_trainer", "timeout_seconds")
+    __slots__ = ("protocol", "input", "consumer", "consumers", "slots_file", "slots_bytes", "config", "from_trainer", "timeout_seconds")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
-    RING_FILE_FIELD_NUMBER: _ClassVar[int]
-    RING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FILE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_BYTES_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     FROM_TRAINER_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -123,12 +123,12 @@ class Welcome(_message.Message):
     input: str
     consumer: int
     consumers: int
-    ring_file: str
-    ring_bytes: int
+    slots_file: str
+    slots_bytes: int
     config: _types_pb2.Job
     from_trainer: bool
     timeout_seconds: float
-    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., ring_file: _Optional[str] = ..., ring_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., slots_file: _Optional[str] = ..., slots_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("job", "unit_rows", "units_per_step")

@@ -51,7 +51,7 @@ class StreamRequest(_message.Message):
     def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., seed: _Optional[int] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., start_row: _Optional[int] = ..., prefix_digest: _Optional[int] = ..., check_prefix: bool = ..., resume_token: _Optional[bytes] = ..., protocol: _Optional[int] = ..., prefix_rows: _Optional[int] = ..., digest_version: _Optional[int] = ..., ordinal: _Optional[int] = ..., block_bytes: _Optional[int] = ...) -> None: ...
 
 class Block(_message.Message):
-    __slots__ = ("first_row", "rows", "buffer_sizes", "row_digests", "last", "prefix_differs", "node", "resume_token", "busy_seconds", "prefix_digest", "replayed", "payload")
+    __slots__ = ("first_row", "rows", "buffer_sizes", "row_digests", "last", "prefix_differs", "node", "resume_token", "prefix_digest", "replayed", "payload")
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BUFFER_SIZES_FIELD_NUMBER: _ClassVar[int]
@@ -60,7 +60,6 @@ class Block(_message.Message):
     PREFIX_DIFFERS_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
-    BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PREFIX_DIGEST_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -72,11 +71,10 @@ class Block(_message.Message):
     prefix_differs: bool
     node: str
     resume_token: bytes
-    busy_seconds: float
     prefix_digest: int
     replayed: int
     payload: bytes
-    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., row_digests: _Optional[bytes] = ..., last: bool = ..., prefix_differs: bool = ..., node: _Optional[str] = ..., resume_token: _Optional[bytes] = ..., busy_seconds: _Optional[float] = ..., prefix_digest: _Optional[int] = ..., replayed: _Optional[int] = ..., payload: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, first_row: _Optional[int] = ..., rows: _Optional[int] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., row_digests: _Optional[bytes] = ..., last: bool = ..., prefix_differs: bool = ..., node: _Optional[str] = ..., resume_token: _Optional[bytes] = ..., prefix_digest: _Optional[int] = ..., replayed: _Optional[int] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class ConnectRequest(_message.Message):
     __slots__ = ("open", "credits", "close")

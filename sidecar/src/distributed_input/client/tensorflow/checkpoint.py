@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
-
-
-class Restorable(Protocol):
-    """An input whose position can be saved and restored."""
-
-    def position(self) -> bytes:
-        """Return the position of the training loop."""
-
-    def restore(self, position: bytes) -> None:
-        """Continue at `position` with the next iterator."""
 
 
 class InputState(tf.train.experimental.PythonState):
@@ -25,7 +15,7 @@ class InputState(tf.train.experimental.PythonState):
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, input=train.state)
     """
 
-    def __init__(self, source: Restorable) -> None:
+    def __init__(self, source: Any) -> None:
         super().__init__()
         self._source = source
 

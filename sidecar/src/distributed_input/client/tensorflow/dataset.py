@@ -10,42 +10,32 @@ import numpy as np
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.client.reader import InputReader
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.tensorflow import decode
-from distributed_input.link.trainer.ring import Batch
+from distributed_input.link.trainer.slots import Batch
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import heap
 
 _SMALL_BYTES = 256 << 10  # the size of a unit
 
 
-def static_rows(reader: InputReader) -> int | None:
-    """Return the number of rows in every unit, or None if it may differ."""
-    opened = reader.opened
-    fixed = opened.job.remainder in (types_pb2.DROP, types_pb2.PAD)
-    return opened.unit_rows if fixed and opened.unit_rows else None
+def leading(consumer: Consumer) -> decode.Leading:
+    """Return the leading dimension of every unit; () if units are whole elements."""
+    opened = consumer.opened
+    if not opened.unit_rows:
+        return ()
+    return (opened.unit_rows if opened.job.remainder in (types_pb2.DROP, types_pb2.PAD) else None,)
 
 
-def element_spec(reader: InputReader, spec: ElementSpec, whole: bool) -> Any:
-    """Return the nested TypeSpec of a unit."""
-    return decode.element_spec(spec, not whole, static_rows(reader))
-
-
-def as_dataset(reader: InputReader, spec: ElementSpec, whole: bool) -> tf.data.Dataset:
-    """Return a dataset of units; each iteration reads one epoch.
-
-    Args:
-        reader: the reader, with its job open.
-        spec: of a row, or of a whole element.
-        whole: units are whole elements, not batches of rows.
-    """
-    rows = static_rows(reader)
-    unit_bytes = reader.opened.unit_rows * sum(c.row_bytes or 0 for c in spec.columns)
+def as_dataset(consumer: Consumer) -> tf.data.Dataset:
+    """Return a dataset of the units of an open job; each iteration reads one epoch."""
+    spec = consumer.spec
+    unit_bytes = consumer.opened.unit_rows * sum(c.row_bytes or 0 for c in spec.columns)
     if _is_fixed_size(spec) and 0 < unit_bytes < _SMALL_BYTES:
-        dataset = _small_units(reader, spec, rows)
+        dataset = _small_units(consumer, spec)
     else:
-        dataset = _large_units(reader, spec, whole, rows)
-    if reader.opened.job.infinite:
+        dataset = _large_units(consumer, spec)
+    if consumer.opened.job.infinite:
         dataset = dataset.repeat()  # for its cardinality; one without rows ends all the same
     options = tf.data.Options()
     # The dataset is already this process's share.
@@ -53,21 +43,20 @@ def as_dataset(reader: InputReader, spec: ElementSpec, whole: bool) -> tf.data.D
     return dataset.with_options(options)
 
 
-def _large_units(
-    reader: InputReader, spec: ElementSpec, whole: bool, rows: int | None
-) -> tf.data.Dataset:
+def _large_units(consumer: Consumer, spec: ElementSpec) -> tf.data.Dataset:
     """Pass each unit through Python on its own, without a copy."""
+    dims = leading(consumer)
 
     def generate() -> Iterator[tuple[Any, ...]]:
         heap.keep_freed_memory()
-        yield from reader.decoded(
-            lambda batch: decode.components(spec, None if whole else batch.rows, batch.buffers)
+        yield from consumer.decoded(
+            lambda batch: decode.components(spec, batch.rows if dims else None, batch.buffers)
         )
 
-    return decode.from_arrays(generate, spec, not whole, rows)
+    return decode.from_arrays(generate, spec, dims)
 
 
-def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf.data.Dataset:
+def _small_units(consumer: Consumer, spec: ElementSpec) -> tf.data.Dataset:
     """Pass several units through Python together, and split them again in C++.
 
     One element takes about 200 microseconds of Python: more than two copies of a small unit.
@@ -77,23 +66,19 @@ def _small_units(reader: InputReader, spec: ElementSpec, rows: int | None) -> tf
         # TensorFlow 2.21 and later set M_TRIM_THRESHOLD to 128 KiB for the whole process when the
         # generator starts. Without this call, malloc would map every larger tensor again.
         heap.keep_freed_memory()
-        for burst in reader.bursts():
-            copies = [_stack(spec, group) for group in _group_by_rows(burst)]
-            del burst  # do not hold its slots while the next one is awaited
+        for burst in consumer.bursts():
+            # An epoch's last unit may have fewer rows.
+            groups = itertools.groupby(burst, key=lambda batch: batch.rows)
+            copies = [_stack(spec, list(group)) for _, group in groups]
+            del burst, groups  # do not hold its slots while the next one is awaited
             yield from copies
 
-    return decode.from_arrays(generate, spec, True, rows, stacked=True)
+    return decode.from_arrays(generate, spec, leading(consumer), stacked=True)
 
 
 def _is_fixed_size(spec: ElementSpec) -> bool:
     """Return whether all leaves are dense numbers of known shape."""
     return spec.is_static and not any(leaf.is_string for leaf in spec.leaves)
-
-
-def _group_by_rows(burst: list[Batch]) -> Iterator[list[Batch]]:
-    """Group consecutive units with equal row counts: an epoch's last unit may have fewer rows."""
-    for _, group in itertools.groupby(burst, key=lambda batch: batch.rows):
-        yield list(group)
 
 
 def _stack(spec: ElementSpec, units: list[Batch]) -> tuple[Any, ...]:

@@ -2,12 +2,15 @@
 
 A generator yields the flat tuples of arrays that `components` returns. `from_arrays` returns the
 dataset of their tensors, with the user's structure.
+
+`leading` is the leading dimension of batches of rows: (None,), or (N,) if all batches have N rows.
+It is () for whole elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy.typing as npt
 import tensorflow as tf
@@ -20,38 +23,23 @@ from distributed_input.rows.structure import Structure
 from distributed_input.tfdata import type_specs
 
 Array = npt.NDArray[Any]
+Leading: TypeAlias = tuple[int | None, ...]
 
 
-def signature(
-    spec: ElementSpec, rows_mode: bool, static_rows: int | None = None
-) -> tuple[tf.TensorSpec, ...]:
-    """Return the flat specs of the arrays that `components` returns.
-
-    Args:
-      spec: of a row, or of a whole element.
-      rows_mode: batches of rows, with a leading dimension; otherwise whole elements.
-      static_rows: the number of rows in every batch, if it is known.
-    """
-    out: list[tf.TensorSpec] = []
-    for leaf in spec.leaves:
-        out += _leaf_signature(leaf, rows_mode, static_rows)
-    return tuple(out)
-
-
-def _leaf_signature(leaf: Leaf, rows_mode: bool, static_rows: int | None) -> list[tf.TensorSpec]:
+def _leaf_signature(leaf: Leaf, leading: Leading) -> list[tf.TensorSpec]:
+    """Return the flat specs of the arrays that `components` returns for a leaf."""
     dtype = tf.dtypes.as_dtype(leaf.dtype)
-    rows = [static_rows] if rows_mode else []
     if leaf.kind == "unranked":
         return [tf.TensorSpec(None, dtype)]
     if leaf.kind == "dense":
-        return [tf.TensorSpec([*rows, *leaf.shape], dtype)]
+        return [tf.TensorSpec([*leading, *leaf.shape], dtype)]
     if leaf.kind == "sparse":
-        rank = len(leaf.shape) + len(rows)
+        rank = len(leaf.shape) + len(leading)
         shapes = (([None, rank], tf.int64), ([None], dtype), ([rank], tf.int64))
         return [tf.TensorSpec(shape, kind) for shape, kind in shapes]
     splits_dtype = tf.dtypes.as_dtype(leaf.row_splits_dtype)
-    sizes = [*rows, *leaf.shape[: leaf.ragged_rank + 1]]
-    splits = sizes[: leaf.ragged_rank + len(rows)]
+    sizes = [*leading, *leaf.shape[: leaf.ragged_rank + 1]]
+    splits = sizes[: leaf.ragged_rank + len(leading)]
     # Only the outermost level has a fixed number of splits.
     lengths = [None if i or size is None else size + 1 for i, size in enumerate(splits)]
     flat = [None, *leaf.inner_shape] if splits else list(leaf.shape)
@@ -59,14 +47,9 @@ def _leaf_signature(leaf: Leaf, rows_mode: bool, static_rows: int | None) -> lis
 
 
 def components(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -> tuple[Array, ...]:
-    """Decode a run into the flat tuple of arrays that `signature` describes.
+    """Decode a run into the flat tuple of arrays.
 
     Dense numbers of known shape are views of the buffers and keep them alive.
-
-    Args:
-      spec: of a row, or of a whole element.
-      rows: the number of rows; None: one whole element.
-      buffers: the columns of the run.
 
     Raises:
       SpecError: the shape of a dense or unranked leaf differs between rows.
@@ -85,8 +68,7 @@ def components(spec: ElementSpec, rows: int | None, buffers: Sequence[Buffer]) -
 def from_arrays(
     generate: Callable[[], Iterator[tuple[Array, ...]]],
     spec: ElementSpec,
-    rows_mode: bool,
-    static_rows: int | None = None,
+    leading: Leading,
     *,
     stacked: bool = False,
 ) -> tf.data.Dataset:
@@ -95,15 +77,13 @@ def from_arrays(
     Args:
       generate: returns an iterator over results of `components`.
       spec: of a row, or of a whole element.
-      rows_mode: batches of rows, with a leading dimension; otherwise whole elements.
-      static_rows: the number of rows in every batch, if it is known.
+      leading: see this module.
       stacked: each array has several batches, in a further leading dimension. All leaves are dense.
     """
     plain = all(leaf.kind == "dense" for leaf in spec.leaves) and _is_plain(spec.structure)
+    types: Any = tuple(one for leaf in spec.leaves for one in _leaf_signature(leaf, leading))
     if plain:
-        types = element_spec(spec, rows_mode, static_rows)
-    else:
-        types = signature(spec, rows_mode, static_rows)
+        types = element_spec(spec, leading)
     if stacked:
         types = tf.nest.map_structure(
             lambda one: tf.TensorSpec([None, *one.shape], one.dtype, one.name), types
@@ -122,7 +102,7 @@ def from_arrays(
         )
     if plain:
         return dataset
-    return dataset.map(lambda *parts: pack(spec, parts, rows_mode, static_rows))
+    return dataset.map(lambda *parts: pack(spec, parts, leading))
 
 
 def _is_plain(structure: Structure) -> bool:
@@ -134,27 +114,21 @@ def _is_plain(structure: Structure) -> bool:
     return isinstance(structure, int)  # not None, and not a list, which becomes one tensor
 
 
-def pack(
-    spec: ElementSpec,
-    tensors: Sequence[tf.Tensor],
-    rows_mode: bool,
-    static_rows: int | None = None,
-) -> Any:
+def pack(spec: ElementSpec, tensors: Sequence[tf.Tensor], leading: Leading) -> Any:
     """Return the user's structure of the flat tensors of `components`."""
     source = iter(tensors)
     leaves = []
     for leaf in spec.leaves:
-        count = len(_leaf_signature(leaf, rows_mode, static_rows))
-        parts = [next(source) for _ in range(count)]
-        rows = [static_rows] if rows_mode else []
+        parts = [next(source) for _ in _leaf_signature(leaf, leading)]
+        shape = [*leading, *leaf.shape]
         if leaf.kind == "unranked":
             leaves.append(parts[0])
         elif leaf.kind == "dense":
-            leaves.append(tf.ensure_shape(parts[0], [*rows, *leaf.shape]))
+            leaves.append(tf.ensure_shape(parts[0], shape))
         elif leaf.kind == "sparse":
-            leaves.append(_pack_sparse([*rows, *leaf.shape], *parts))
+            leaves.append(_pack_sparse(shape, *parts))
         else:
-            leaves.append(_pack_ragged([*rows, *leaf.shape], parts[0], parts[1:]))
+            leaves.append(_pack_ragged(shape, parts[0], parts[1:]))
     return spec.unflatten(leaves)
 
 
@@ -187,6 +161,6 @@ def _pack_ragged(
     return value
 
 
-def element_spec(spec: ElementSpec, rows_mode: bool, static_rows: int | None = None) -> Any:
+def element_spec(spec: ElementSpec, leading: Leading) -> Any:
     """Return the nested TypeSpec of the result of `pack`: that of the trainer's dataset."""
-    return type_specs.to_tf(spec, batched=rows_mode, static_batch=static_rows)
+    return type_specs.to_tf(spec, bool(leading), *leading)

@@ -10,17 +10,16 @@ seen the end of the epoch. After an error, it means that the loop has not got th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.distribute import input_lib
 from tensorflow.python.framework.composite_tensor import CompositeTensor
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.client.reader import InputReader
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.tensorflow import keras_fit, step_counter
 
 _MOST_ATTEMPTS = 10  # to create an iterator
@@ -61,7 +60,7 @@ def check(strategy: tf.distribute.Strategy, options: tf.distribute.InputOptions 
 def distributed(
     strategy: tf.distribute.Strategy,
     dataset: tf.data.Dataset,
-    reader: InputReader,
+    consumer: Consumer,
     options: tf.distribute.InputOptions | None,
 ) -> Any:
     """Return the strategy's own dataset of `dataset`, whose elements are units."""
@@ -71,44 +70,28 @@ def distributed(
     dataset = dataset.with_options(untuned)
     native = strategy.distribute_datasets_from_function(lambda _: dataset, options)
     if isinstance(native, tf.data.Dataset):  # the default strategy
-        reader.count_steps(None, prefetches=True)
+        consumer.count_steps(None, prefetches=True)
         return keras_fit.WholeEpochDataset(native)
     counter = step_counter.StepVariable()
-    reader.count_steps(counter)
-    epochs = _Epochs(reader, strategy, dataset.element_spec, counter)
-    return CountingDataset(native, counter.handle, epochs)
+    consumer.count_steps(counter)
 
-
-@dataclass(frozen=True)
-class _Epochs:
-    """What a dataset outside of functions needs to begin an epoch.
-
-    Attributes:
-        reader: the reader of the input.
-        strategy: the strategy whose replicas share every step.
-        unit_spec: the nested `tf.TypeSpec` of what one replica gets.
-        counter: counts the steps.
-    """
-
-    reader: InputReader
-    strategy: tf.distribute.Strategy
-    unit_spec: Any
-    counter: step_counter.StepVariable
-
-    def begin(self) -> None:
-        """Start the next epoch, of an iterator that is counted already."""
-        self.reader.count_steps(self.counter)
-        if tf.executing_eagerly():
-            # The sidecar starts now, and not when the first batch is requested.
-            self.reader.begin()
-
-    def sample(self) -> Iterator[Any]:
+    def sample() -> Iterator[Any]:
         """Return an iterator over one step of zeros."""
-        rows = self.reader.opened.unit_rows
-        step = self.strategy.experimental_distribute_values_from_function(
-            lambda _: keras_fit.zeros(self.unit_spec, rows)
+        rows, spec = consumer.opened.unit_rows, dataset.element_spec
+        step = strategy.experimental_distribute_values_from_function(
+            lambda _: keras_fit.zeros(spec, rows)
         )
         return iter([step])
+
+    return CountingDataset(native, counter.handle, _Source(consumer, counter, sample))
+
+
+class _Source(NamedTuple):
+    """What a dataset outside of functions needs to begin an epoch."""
+
+    consumer: Consumer
+    counter: step_counter.StepVariable
+    sample: Callable[[], Iterator[Any]]
 
 
 class CountingDataset(input_lib.DistributedDatasetsFromFunction):
@@ -116,22 +99,17 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
 
     It uses nothing of its base class but `reduce`: the strategy's own dataset does the work. Keras
     accepts a distributed dataset only if its class inherits from this class of TensorFlow.
-
-    Args:
-        native: the strategy's own dataset.
-        counter: the handle of the counter.
-        epochs: the start of epochs; None inside a function that has the dataset as an argument.
     """
 
-    def __init__(self, native: Any, counter: tf.Tensor, epochs: _Epochs | None = None) -> None:
+    def __init__(self, native: Any, counter: tf.Tensor, source: _Source | None = None) -> None:
         self._native = native
         self._counter = counter
-        self._epochs = epochs
+        self._source = source
 
     def __iter__(self) -> Any:
         loop = keras_fit.calling_epoch_loop()
-        if self._epochs is not None and loop is not None and loop.building:
-            return self._epochs.sample()
+        if self._source is not None and loop is not None and loop.building:
+            return self._source.sample()
         iterator, number = self._begin()
         if loop is not None:
             loop.read_whole_epochs()
@@ -140,14 +118,17 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
     def _begin(self) -> tuple[Any, tf.Tensor]:
         """Begin the next epoch, and return a native iterator of it and the iterator's number."""
         counting, number = step_counter.begin(self._counter)
-        if self._epochs is not None:
-            self._epochs.begin()
+        if self._source is not None:
+            self._source.consumer.count_steps(self._source.counter)
+            if tf.executing_eagerly():
+                # The sidecar starts now, and not when the first batch is requested.
+                self._source.consumer.begin()
         with step_counter.run_after(counting):
             return _iterator_of(self._native), number
 
     def restored(self) -> tuple[Any, tf.Tensor] | None:
         """Return a new native iterator and its number if a position was restored, else None."""
-        if self._epochs is None or not self._epochs.reader.can_move:
+        if self._source is None or not self._source.consumer.can_move:
             return None
         return self._begin()
 
@@ -190,12 +171,6 @@ class CountingIterator(tf.distribute.DistributedIterator, CompositeTensor):
 
     After a restore, it moves to the restored position. A function that captured the iterator raises
     an error instead, because its graph contains the old native iterator.
-
-    Args:
-        native: the iterator of the strategy's own dataset.
-        counter: the handle of the counter.
-        number: the number of the iterator, for the counter.
-        dataset: the dataset of the iterator; None inside a function that has it as an argument.
     """
 
     def __init__(

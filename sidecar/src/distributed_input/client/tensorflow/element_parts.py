@@ -17,10 +17,6 @@ from distributed_input.api.errors import ConfigError
 def divide(dataset: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
     """Return a dataset with `replicas` elements for each element: its rows, divided.
 
-    Args:
-        dataset: each component of its elements has the same number of rows.
-        replicas: number of parts.
-
     Raises:
         ConfigError: a component has no first dimension, or they are known to differ.
     """

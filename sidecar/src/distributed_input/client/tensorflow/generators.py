@@ -2,8 +2,8 @@
 
 A thread of a dataset that prefetches waits in a generator for the next batch. If the interpreter
 ends meanwhile, this thread never gets the interpreter's lock again, and the end of the dataset's
-iterator waits for the thread without a limit. So before the interpreter ends, all readers stop, and
-the generators return.
+iterator waits for the thread without a limit. So before the interpreter ends, all consumers stop,
+and the generators return.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.client import open_readers
+from distributed_input.client import open_consumers
 
-_EXIT_SECONDS = 2.0  # a generator returns in milliseconds after its reader has stopped
+_EXIT_SECONDS = 2.0  # a generator returns in milliseconds after its consumer has stopped
 _QUIET_SECONDS = 0.05  # after a generator has ended, TensorFlow calls Python twice within 1 ms
 _POLL_SECONDS = 0.005
 _Item = TypeVar("_Item")
@@ -28,9 +28,6 @@ _program_ends = threading.Event()
 
 class TrackedGenerator(Generic[_Item]):
     """The items of an iterator, for a dataset of `from_generator`.
-
-    Args:
-        items: the iterator.
 
     Attributes:
         is_busy: whether a thread is in the iterator.
@@ -62,9 +59,9 @@ class TrackedGenerator(Generic[_Item]):
 def stop_all(
     now: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
 ) -> None:
-    """Stop all readers of this process, and wait until no generator runs, at most 2 s."""
+    """Stop all consumers of this process, and wait until no generator runs, at most 2 s."""
     _program_ends.set()
-    open_readers.stop_all(UnavailableError("the program ends"))
+    open_consumers.stop_all(UnavailableError("the program ends"))
     deadline = now() + _EXIT_SECONDS
     while now() < deadline:
         if not any(one.is_busy or now() - one.left_at < _QUIET_SECONDS for one in list(_open)):

@@ -24,7 +24,7 @@ class StepVariable:
 
     The variable has three numbers: the steps requested from the newest iterator, the steps
     requested from the one before, and the number of iterators. A function creates an iterator
-    before the reader can read how far the loop got with the last one.
+    before the consumer can read how far the loop got with the last one.
     """
 
     def __init__(self) -> None:

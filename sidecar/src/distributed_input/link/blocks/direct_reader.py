@@ -25,10 +25,6 @@ _CALL_SECONDS = 1.0  # in which the call of a worker that has ended ends, too
 class DirectTransfer:
     """A direct connection to a worker, if the worker offers one and can be reached.
 
-    Args:
-        address: host:port or unix:PATH of the worker.
-        certificates: certificate of the sidecar, for workers that encrypt the connection.
-
     Attributes:
         failed_at: monotonic time of the last failure, from either end.
     """

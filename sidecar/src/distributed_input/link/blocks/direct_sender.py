@@ -50,27 +50,13 @@ _MOVED = worker_pb2.ConnectResponse(moved=True).SerializeToString()
 class TransferOffer:
     """The offer of a direct connection to the sidecar of one call.
 
-    Args:
-        port: port of the listener; 0: there is none.
-        new_ticket: returns what the sidecar has to send, on one connection.
-        local: name or path of the Unix socket; "": there is none.
-        encrypted: whether the TCP connection uses TLS.
-
     Attributes:
         sent_bytes: size of all messages that the direct connection has carried.
     """
 
-    def __init__(
-        self,
-        port: int,
-        new_ticket: Callable[[TransferOffer], bytes],
-        local: str = "",
-        *,
-        encrypted: bool = False,
-    ) -> None:
+    def __init__(self, listener: TransferListener) -> None:
         self.sent_bytes = 0
-        self._offer = worker_pb2.TransferOffer(port=port, local=local, encrypted=encrypted)
-        self._new_ticket = new_ticket
+        self._listener = listener
         self._lock = threading.Lock()
         self._accepted: MessageSocket | None = None
         self._closed = False
@@ -113,8 +99,14 @@ class TransferOffer:
 
     def _offered(self) -> bytes:
         """Return the message with an offer of a new connection."""
-        self._offer.ticket = self._new_ticket(self)
-        return worker_pb2.ConnectResponse(offer=self._offer).SerializeToString()
+        listener = self._listener
+        offer = worker_pb2.TransferOffer(
+            port=listener.port,
+            ticket=listener.new_ticket(self),
+            local=listener.local,
+            encrypted=listener.certificates is not None,
+        )
+        return worker_pb2.ConnectResponse(offer=offer).SerializeToString()
 
     def shut_down(self) -> None:
         """End the direct connection. `send` returns."""
@@ -136,14 +128,7 @@ def serve(
     context: Any,
     listener: TransferListener | None,
 ) -> Iterator[bytes]:
-    """Yield the messages of a call that gRPC sends; others use the direct connection.
-
-    Args:
-        connection: the streams of the call.
-        requests: what the sidecar sends.
-        context: gRPC's context of the call.
-        listener: accepts the direct connection; None: gRPC sends all messages.
-    """
+    """Yield the messages of a call that gRPC sends; others use the direct connection."""
     threading.Thread(target=connection.read, args=(requests,), name="requests", daemon=True).start()
     if listener is None:
         yield from map(frames.encode, connection.frames())
@@ -165,13 +150,14 @@ class TransferListener:
     Attributes:
         port: its TCP port; 0: it has none.
         local: name or path of its Unix socket; "": it has none.
+        certificates: see above.
 
     Raises:
         ConfigError: the socket beside that of the server cannot be bound.
     """
 
     def __init__(self, server: str, certificates: CertificateFolder | None = None) -> None:
-        self._certificates = certificates
+        self.certificates = certificates
         self.port, self.local, self._file = 0, "", ""
         if path := addresses.unix_path(server):
             self.local = self._file = path + ROWS_SUFFIX
@@ -203,8 +189,7 @@ class TransferListener:
         Args:
             on_end: registers what is called when the call ends.
         """
-        encrypted = self._certificates is not None
-        offer = TransferOffer(self.port, self._new_ticket, self.local, encrypted=encrypted)
+        offer = TransferOffer(self)
         with self._lock:
             self._open.add(offer)
         on_end(offer.shut_down)
@@ -217,7 +202,7 @@ class TransferListener:
                 self._sent_bytes += offer.sent_bytes
             offer.close()
 
-    def _new_ticket(self, offer: TransferOffer) -> bytes:
+    def new_ticket(self, offer: TransferOffer) -> bytes:
         """Return a ticket for one connection of an offer."""
         ticket = secrets.token_bytes(_TICKET_BYTES)
         with self._lock:
@@ -263,8 +248,8 @@ class TransferListener:
         """Read the ticket of a connection, and give the connection to its call."""
         descriptors: list[int] = []
         try:
-            if self._certificates is not None and connected.family != socket.AF_UNIX:
-                connected = secure_socket.accept(self._certificates, connected, _TICKET_SECONDS)
+            if self.certificates is not None and connected.family != socket.AF_UNIX:
+                connected = secure_socket.accept(self.certificates, connected, _TICKET_SECONDS)
             ticket = _read_ticket(connected, descriptors)
             with self._lock:
                 offer = self._offers.pop(_hash(ticket), None)

@@ -93,18 +93,15 @@ def decode(data: bytes | memoryview) -> Iterator[Frame]:
 
 
 def _decode(frame: memoryview, total: int) -> Frame:
-    if frame[:1] == _BLOCK_TAG:
-        size, start = read_varint(frame, 1)
-        if start + size > len(frame):
-            raise ValueError("a block of a connection is cut off")
-        end = worker_pb2.StreamBlock.FromString(bytes(frame[start + size :]))
-        block: bytes | memoryview = frame[start : start + size]
-    else:
+    if frame[:1] != _BLOCK_TAG:
         end = worker_pb2.StreamBlock.FromString(bytes(frame))
-        if not end.HasField("block"):
-            return Frame(end.stream, error=end.error)
-        block = end.block.SerializeToString()
-    if 2 * len(block) < total:
+        return Frame(end.stream, error=end.error)
+    size, start = read_varint(frame, 1)
+    if start + size > len(frame):
+        raise ValueError("a block of a connection is cut off")
+    end = worker_pb2.StreamBlock.FromString(bytes(frame[start + size :]))
+    block: bytes | memoryview = frame[start : start + size]
+    if 2 * size < total:
         # A small block may be kept for long. It must not keep the whole message in memory.
         block = bytes(block)
     return Frame(end.stream, (blocks.decode(block),))

@@ -45,11 +45,6 @@ class WorkerConnection:
 
     It ends with the first error of the connection, which all of its streams get.
 
-    Args:
-        stub: the worker.
-        worker_id: id of the worker, for errors.
-        direct: carries the worker's messages instead of gRPC if it can; None: gRPC carries all.
-
     Attributes:
         is_broken: whether the connection has ended. Streams can then only be opened on another one.
     """

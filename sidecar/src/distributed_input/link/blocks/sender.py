@@ -15,9 +15,8 @@ from distributed_input.api.errors import DistributedInputError, ProtocolError, U
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.protocol import check_protocol
 from distributed_input.link import statuses
-from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.link.blocks.frames import Frame
-from distributed_input.link.blocks.open_streams import OpenStreams
+from distributed_input.link.blocks.open_streams import OpenStreams, StreamCounters
 from distributed_input.rows.blocks import BLOCK_BYTES, BLOCK_COST, RowBlock
 from distributed_input.rows.prefix import check_version
 from distributed_input.runtime import logs
@@ -68,12 +67,6 @@ class _Sending(Generic[Cursor]):
 
     It is the outlet of the stream's cursor. Rows wait here only until the sender takes them. What
     is produced meanwhile waits in the window of the producer, and is then sent together.
-
-    Args:
-        number: number of the stream.
-        order: when the sidecar reads the split.
-        credit: see `StreamCredit` in proto/worker.proto.
-        connection: sends the blocks.
     """
 
     def __init__(
@@ -120,12 +113,7 @@ class _Sending(Generic[Cursor]):
 
 
 class Connection(Generic[Cursor]):
-    """The streams of one sidecar.
-
-    Args:
-        producers: produce the blocks.
-        streams: open streams of this worker.
-    """
+    """The streams of one sidecar."""
 
     def __init__(self, producers: Producers[Cursor], streams: OpenStreams) -> None:
         self.queued_bytes = 0

@@ -60,9 +60,6 @@ def _check_system() -> None:
 class _Region:
     """The memory of a region.
 
-    Args:
-        descriptor: its file descriptor. The caller closes it.
-
     Raises:
         OSError: it cannot be mapped.
         ValueError: it is not a region.
@@ -87,10 +84,6 @@ class RegionWriter(_Region):
 
     def place(self, pieces: Sequence[memoryview], size: int) -> int | None:
         """Copy a message into the region.
-
-        Args:
-            pieces: the message.
-            size: number of its bytes.
 
         Returns:
             Its offset. None if there is no place now.

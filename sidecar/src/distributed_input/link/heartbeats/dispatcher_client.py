@@ -24,11 +24,6 @@ _RETRY_SECONDS = 0.1
 class DispatcherClient:
     """A channel to one dispatcher.
 
-    Args:
-        address: host:port of the dispatcher.
-        credentials: credentials of the input.
-        stopping: event that ends retries.
-
     Attributes:
         address: host:port of the dispatcher.
     """
@@ -58,12 +53,6 @@ class DispatcherClient:
     ) -> types_pb2.Job:
         """Register a job, after its dataset if there is one. Raise grpc.RpcError if it fails.
 
-        Args:
-            job: job to register.
-            dataset: a serialized GraphDataset, or b"".
-            incarnation: incarnation of the consumer.
-            deadline: monotonic time until which to send the dataset.
-
         Returns:
             The job as the dispatcher has it.
         """
@@ -80,23 +69,13 @@ class DispatcherClient:
             self._stub.PutDataset(chunks, timeout=min(_DATASET_SECONDS, left))
 
     def get_job(self, name: str, other_than: str = "") -> types_pb2.Job:
-        """Return a registered job. Raise grpc.RpcError if there is none.
-
-        Args:
-            name: full name of the job.
-            other_than: an incarnation whose use of the job does not count.
-        """
+        """Return a registered job. Raise grpc.RpcError if there is none."""
         request = dispatcher_pb2.GetJobRequest(name=name, other_than=other_than)
         job: types_pb2.Job = self._stub.GetJob(request, timeout=CALL_SECONDS).job
         return job
 
     def error_of(self, error: grpc.RpcError, action: str) -> DistributedInputError:
-        """Return the error of a failed call.
-
-        Args:
-            error: error that the call raised.
-            action: what the call did, for the message.
-        """
+        """Return the error of a failed call."""
         return statuses.from_rpc_error(error, f"dispatcher {self.address}: {action}")
 
     def retry(

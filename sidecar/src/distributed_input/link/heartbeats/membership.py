@@ -14,7 +14,6 @@ from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
 from distributed_input.api.stalls import MAX_STALLED
 from distributed_input.link import statuses
-from distributed_input.link.heartbeats.worker_load import WorkerLoad
 from distributed_input.link.stubs import Stub
 from distributed_input.runtime import logs
 
@@ -24,20 +23,12 @@ _RETRY_SECONDS = 0.3
 
 
 class Membership:
-    """A thread that sends heartbeats to the dispatcher and retries when it is unavailable.
-
-    Args:
-        stub: stub of the dispatcher.
-        load: returns the current load of the worker.
-        address: host:port at which sidecars reach the worker.
-        tf_version: version of TensorFlow.
-        pod: id of the pod whose sidecar alone uses this worker, or "".
-    """
+    """A thread that sends heartbeats to the dispatcher and retries when it is unavailable."""
 
     def __init__(
         self,
         stub: Stub,
-        load: Callable[[], WorkerLoad],
+        load: Callable[[], dispatcher_pb2.WorkerHeartbeatRequest],
         address: str,
         tf_version: str,
         pod: str = "",
@@ -82,26 +73,9 @@ class Membership:
 
     def _send(self) -> float:
         """Send one heartbeat. Return the seconds until the next one."""
-        load = self._load()
-        response = self._stub.WorkerHeartbeat(
-            dispatcher_pb2.WorkerHeartbeatRequest(
-                worker_id=self.worker_id,
-                address=self._address,
-                draining=load.draining,
-                open_streams=load.open_streams,
-                rows=load.rows,
-                busy_seconds=load.busy_seconds,
-                tf_version=self._tf_version,
-                protocol=PROTOCOL,
-                pod=self._pod,
-                parallelism=load.parallelism,
-                permit_seconds=load.permit_seconds,
-                stalled=load.stalled[:MAX_STALLED],
-                capacity=load.capacity,
-                buffer_bytes=load.buffer_bytes,
-                cpu_seconds=load.cpu_seconds,
-                failure=load.failure,
-            ),
-            timeout=_CALL_SECONDS,
-        )
+        request = self._load()
+        request.worker_id, request.address, request.pod = self.worker_id, self._address, self._pod
+        request.tf_version, request.protocol = self._tf_version, PROTOCOL
+        del request.stalled[MAX_STALLED:]
+        response = self._stub.WorkerHeartbeat(request, timeout=_CALL_SECONDS)
         return heartbeat_interval(response.interval_seconds)

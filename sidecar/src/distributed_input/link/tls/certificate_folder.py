@@ -23,10 +23,6 @@ class CertificateFolder:
     If the files disappear or do not fit together, the last usable certificate stays in use and a
     warning is logged. Thread-safe.
 
-    Args:
-        path: folder with the files tls.crt, tls.key and ca.crt.
-        clock: seconds.
-
     Raises:
         UnavailableError: the folder has no usable certificate. It may get one.
     """

@@ -7,8 +7,7 @@ that run keep theirs, which is closed when its last call has ended.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -26,12 +25,7 @@ class _CertifiedChannel:
 
 
 class RotatingChannel(grpc.Channel):
-    """Has the calls of a channel, but not its connectivity. Thread-safe.
-
-    Args:
-        folder: the certificate.
-        open_channel: opens a channel with a certificate.
-    """
+    """Has the calls of a channel, but not its connectivity. Thread-safe."""
 
     def __init__(
         self, folder: CertificateFolder, open_channel: Callable[[Certificate], grpc.Channel]
@@ -43,35 +37,32 @@ class RotatingChannel(grpc.Channel):
         self._newest = _CertifiedChannel(certificate, open_channel(certificate))
         self._older: list[_CertifiedChannel] = []
 
-    def acquire(self) -> _CertifiedChannel:
-        """Return the channel for a new call. Call `release` after the call."""
+    def start(self, start: Callable[[grpc.Channel], Any]) -> Any:
+        """Return a call that `start` makes on the channel for new calls."""
         certificate = self._folder.current()
         with self._lock:
             if certificate is not self._newest.certificate and not self._closed:
                 self._older.append(self._newest)
                 self._newest = _CertifiedChannel(certificate, self._open(certificate))
-            self._newest.calls += 1
             used = self._newest
+            used.calls += 1
             # Here, because gRPC cannot close a channel in the callback of its last call.
             unused = [one for one in self._older if not one.calls]
             self._older = [one for one in self._older if one.calls]
         for one in unused:
             one.channel.close()
-        return used
+        try:
+            call = start(used.channel)
+        except BaseException:
+            self._release(used)
+            raise
+        if not call.add_callback(lambda: self._release(used)):
+            self._release(used)  # it has ended already
+        return call
 
-    def release(self, used: _CertifiedChannel) -> None:
-        """Count a call that has ended."""
+    def _release(self, used: _CertifiedChannel) -> None:
         with self._lock:
             used.calls -= 1
-
-    @contextmanager
-    def used(self) -> Iterator[grpc.Channel]:
-        """Yield the channel for a call that ends with the context."""
-        one = self.acquire()
-        try:
-            yield one.channel
-        finally:
-            self.release(one)
 
     def close(self) -> None:
         """Cancel all calls, and close all connections."""
@@ -81,17 +72,17 @@ class RotatingChannel(grpc.Channel):
         for one in every:
             one.channel.close()
 
-    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return _RotatingUnaryCall(self, "unary_unary", method, args, kwargs)
+    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
+        return _UnaryCall(self, lambda channel: channel.unary_unary(*args, **kwargs))
 
-    def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return _RotatingStreamCall(self, "unary_stream", method, args, kwargs)
+    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+        return _UnaryCall(self, lambda channel: channel.stream_unary(*args, **kwargs))
 
-    def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return _RotatingUnaryCall(self, "stream_unary", method, args, kwargs)
+    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
+        return _StreamCall(self, lambda channel: channel.unary_stream(*args, **kwargs))
 
-    def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return _RotatingStreamCall(self, "stream_stream", method, args, kwargs)
+    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
+        return _StreamCall(self, lambda channel: channel.stream_stream(*args, **kwargs))
 
     def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
         raise NotImplementedError("each certificate has its own connection")
@@ -106,50 +97,25 @@ class RotatingChannel(grpc.Channel):
         self.close()
 
 
-class _RotatingCall:
-    """What the attributes of a stub are: see grpc.UnaryUnaryMultiCallable and its siblings."""
+class _UnaryCall:
+    """See grpc.UnaryUnaryMultiCallable. `create` returns the one of a channel."""
 
-    def __init__(
-        self,
-        channel: RotatingChannel,
-        shape: str,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        self._channel = channel
-        self._shape, self._args, self._kwargs = shape, (method, *args), kwargs
+    def __init__(self, channel: RotatingChannel, create: Callable[[grpc.Channel], Any]) -> None:
+        self._channel, self._create = channel, create
 
-    def _create(self, current: grpc.Channel) -> Any:
-        """Return the same attribute of a stub of one channel."""
-        return getattr(current, self._shape)(*self._args, **self._kwargs)
-
-    def _start(self, start: Callable[[Any], Any]) -> Any:
-        """Start a call that is released when it ends."""
-        used = self._channel.acquire()
-        try:
-            call = start(self._create(used.channel))
-        except BaseException:
-            self._channel.release(used)
-            raise
-        if not call.add_callback(lambda: self._channel.release(used)):
-            self._channel.release(used)  # it has ended already
-        return call
-
-
-class _RotatingUnaryCall(_RotatingCall):
     def __call__(self, request: Any, **options: Any) -> Any:
-        with self._channel.used() as current:
-            return self._create(current)(request, **options)
+        return self.future(request, **options).result()
 
     def with_call(self, request: Any, **options: Any) -> Any:
-        with self._channel.used() as current:
-            return self._create(current).with_call(request, **options)
+        call = self.future(request, **options)
+        return call.result(), call
 
     def future(self, request: Any, **options: Any) -> Any:
-        return self._start(lambda call: call.future(request, **options))
+        return self._channel.start(lambda used: self._create(used).future(request, **options))
 
 
-class _RotatingStreamCall(_RotatingCall):
+class _StreamCall(_UnaryCall):
+    """See grpc.UnaryStreamMultiCallable."""
+
     def __call__(self, request: Any, **options: Any) -> Any:
-        return self._start(lambda call: call(request, **options))
+        return self._channel.start(lambda used: self._create(used)(request, **options))

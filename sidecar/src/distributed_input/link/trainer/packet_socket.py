@@ -37,6 +37,17 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return StreamOfPackets(fileno=first.detach()), StreamOfPackets(fileno=second.detach())
 
 
+def receive(connected: socket.socket, size: int) -> bytes:
+    """Return the next packet as `recv`, also if the peer has closed its end with packets unread.
+
+    ECONNRESET is raised once then. Packets that the peer sent before are still there.
+    """
+    try:
+        return connected.recv(size)
+    except ConnectionResetError:
+        return connected.recv(size)
+
+
 class StreamOfPackets(socket.socket):
     """A stream socket whose `send` and `recv` carry whole packets, as SOCK_SEQPACKET does.
 

@@ -10,6 +10,7 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.link.errors import Cancelled
+from distributed_input.link.trainer import packet_socket
 
 
 class TrainerSocket:
@@ -29,18 +30,10 @@ class TrainerSocket:
         Raises:
             OSError: the trainer is gone, or the packet is too long.
         """
-        packet = self._receive()
+        packet = packet_socket.receive(self._socket, TO_SIDECAR_BYTES + 1)
         if len(packet) > TO_SIDECAR_BYTES:
             raise OSError(errno.EMSGSIZE, "the trainer's message is too long")
         return packet
-
-    def _receive(self) -> bytes:
-        try:
-            return self._socket.recv(TO_SIDECAR_BYTES + 1)
-        except ConnectionResetError:
-            # The trainer has closed the socket with packets unread. The error is raised once;
-            # packets that the trainer sent before are still there.
-            return self._socket.recv(TO_SIDECAR_BYTES + 1)
 
     def send(self, message: trainer_pb2.FromSidecar, cancelled: threading.Event) -> None:
         """Send one message. Wait while the trainer has not read earlier ones.

@@ -18,7 +18,7 @@ from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import TO_SIDECAR_BYTES, TO_TRAINER_BYTES
 from distributed_input.link.trainer import packet_socket
-from distributed_input.link.trainer.ring import Batch, Ring
+from distributed_input.link.trainer.slots import Batch, Slots
 from distributed_input.runtime.files import shared_files
 
 # Linux reports that the peer closed as POLLRDHUP. Other systems report POLLHUP only.
@@ -34,7 +34,7 @@ class SidecarDisconnected(Exception):
 
 
 class Channel:
-    """A connected socket and, after `map_ring`, the sidecar's ring.
+    """A connected socket and, after `map_slots`, the sidecar's slots.
 
     `receive` belongs to one thread at a time. `release` and `send` are thread-safe.
 
@@ -44,10 +44,6 @@ class Channel:
 
     def __init__(self, folder: Path, timeout: float) -> None:
         """Connect to the sidecar.
-
-        Args:
-            folder: the folder shared with the sidecar.
-            timeout: seconds for the connection.
 
         Raises:
             UnavailableError: no sidecar accepts connections.
@@ -59,7 +55,7 @@ class Channel:
         self._receiving = False
         self._idle = False  # no `receive` is expected soon
         self._shut_down = False
-        self._ring: Ring | None = None
+        self._slots: Slots | None = None
         self._socket = packet_socket.new()
         self._socket.settimeout(timeout)
         try:
@@ -71,19 +67,14 @@ class Channel:
             ) from error
         self._socket.setblocking(False)
 
-    def map_ring(self, name: str, size: int) -> None:
-        """Map the ring file `name` of `size` bytes."""
-        self._ring = Ring(self._folder / name, size)
-
-    @property
-    def address(self) -> int:
-        """The address of the ring in this process; 0 before `map_ring`."""
-        return self._ring.address if self._ring is not None else 0
+    def map_slots(self, name: str, size: int) -> None:
+        """Map the slots file `name` of `size` bytes."""
+        self._slots = Slots(self._folder / name, size)
 
     def batch(self, unit: trainer_pb2.Unit) -> Batch:
-        """Return the unit as views of the ring, which release its slot when they are freed."""
-        assert self._ring is not None
-        return self._ring.batch(unit, self)
+        """Return the unit as views of its slot, which they release when they are freed."""
+        assert self._slots is not None
+        return self._slots.batch(unit, self.release)
 
     def write_file(self, name: str, data: bytes) -> None:
         """Write a file into the folder shared with the sidecar."""
@@ -142,7 +133,7 @@ class Channel:
         try:
             if seconds and not self._poll(select.POLLIN, seconds):
                 return None
-            packet = self._receive_packet()
+            packet = packet_socket.receive(self._socket, TO_TRAINER_BYTES + 1)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -163,14 +154,6 @@ class Channel:
                 f"the sidecar sent something else than a message ({error}): use the same release "
                 "of distributed-input in the trainer and the sidecar's image"
             ) from error
-
-    def _receive_packet(self) -> bytes:
-        try:
-            return self._socket.recv(TO_TRAINER_BYTES + 1)
-        except ConnectionResetError:
-            # The sidecar closed with unread packets. This error is raised once; packets that the
-            # sidecar had sent can still be read.
-            return self._socket.recv(TO_TRAINER_BYTES + 1)
 
     def drain(self) -> Iterator[trainer_pb2.FromSidecar]:
         """Yield the messages that arrived before the connection ended."""
@@ -220,7 +203,7 @@ class Channel:
                     self._idle = False  # wait for a slow sidecar once only
                     return
             except SidecarDisconnected:
-                pass  # its ring is gone too
+                pass  # its slots are gone too
 
     def _take_released(self) -> list[int]:
         """Return the slots of the next packet."""
@@ -233,7 +216,7 @@ class Channel:
         return slots
 
     def release_job(self) -> None:
-        """Let the sidecar release the job and its ring, except the slots of batches in use."""
+        """Let the sidecar release the job and its slots, except the slots of batches in use."""
         message = trainer_pb2.FromTrainer(close=trainer_pb2.Close())
         try:
             self._send_within(_RELEASE_SECONDS, message.SerializeToString())

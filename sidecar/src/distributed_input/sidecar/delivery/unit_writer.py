@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import Column, ElementSpec
-from distributed_input.rows.padding import zero_rows
+from distributed_input.rows.encode import zero_rows
 from distributed_input.rows.runs import Bytes
 from distributed_input.sidecar.delivery.slot_pool import SlotPool, aligned
 

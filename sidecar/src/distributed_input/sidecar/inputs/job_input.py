@@ -21,7 +21,7 @@ from distributed_input.api.errors import (
     RetryableError,
     UnavailableError,
 )
-from distributed_input.api.files import RING_PREFIX
+from distributed_input.api.files import SLOTS_PREFIX
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.stalls import dataset_name
 from distributed_input.assignment.job_config import job_of_config
@@ -90,7 +90,7 @@ class JobInput:
         self.timeout_seconds = float(spec.sidecar.timeout_seconds)
         self.streams = StreamStats()
         self.slots = SlotPool(
-            folder / f"{RING_PREFIX}{uuid.uuid4().hex}", spec.sidecar.buffer_bytes
+            folder / f"{SLOTS_PREFIX}{uuid.uuid4().hex}", spec.sidecar.buffer_bytes
         )
         self._read_ahead = spec.sidecar.read_ahead
         self._available_bytes = available_bytes

@@ -29,7 +29,6 @@ from distributed_input.link.credentials import Credentials
 from distributed_input.link.errors import Cancelled
 from distributed_input.link.serving import open_channel
 from distributed_input.link.stubs import Stub
-from distributed_input.link.stubs import identity as as_bytes
 from distributed_input.link.tls.certificate_folder import CertificateFolder
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
 
@@ -100,7 +99,7 @@ _placed = functools.lru_cache(maxsize=64)(place)
 def _worker_stub(channel: grpc.Channel) -> Stub:
     """Return a stub of the worker service. Blocks stay bytes, to be decoded without a copy."""
     service = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
-    return Stub(channel, service, {"Connect": (None, as_bytes)})
+    return Stub(channel, service)
 
 
 class WorkerPool:

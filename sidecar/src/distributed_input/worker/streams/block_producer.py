@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.compute.task_queue import ComputeTask
 from distributed_input.worker.streams.block_window import BlockWindow

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.errors import SpecError
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows import encode
 from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column

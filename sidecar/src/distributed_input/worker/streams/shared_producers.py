@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.link.blocks.counters import StreamCounters, sum_counters
+from distributed_input.link.blocks.open_streams import StreamCounters, sum_counters
 from distributed_input.link.blocks.sender import Outlet
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.worker.compute.compute_pool import ComputePool

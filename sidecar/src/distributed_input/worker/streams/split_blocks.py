@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import Prefix
@@ -181,7 +181,7 @@ def _new_state(saver: StateSaver | None) -> Iterator[RowBlock]:
 
 def _block_of(rows: ElementRows) -> RowBlock:
     buffers = tuple(rows.buffers)
-    return RowBlock(rows.first_row, rows.rows, buffers, rows.digests, busy_seconds=rows.seconds)
+    return RowBlock(rows.first_row, rows.rows, buffers, rows.digests)
 
 
 def _with_stream_header(

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker import crash_notes

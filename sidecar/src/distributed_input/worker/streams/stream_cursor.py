@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.link.blocks.sender import Outlet
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec

@@ -104,41 +104,6 @@ def test_encoding_cutting_joining_and_decoding_keep_the_rows(
     assert [plain(value) for value in result] == [plain(value) for value in values]
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.data(), specs(), st.integers(1, 3))
-def test_rows_encoded_one_by_one_give_the_same_run(
-    data: Any, spec: ElementSpec, count: int
-) -> None:
-    table = tables(data.draw, spec, count)
-    encode = make_encoder(spec, False)
-    single = [
-        encode(
-            spec.unflatten(
-                [row_value(f, rows[i]) for f, rows in zip(spec.leaves, table, strict=True)]
-            )
-        )
-        for i in range(count)
-    ]
-    assert [rows for rows, _ in single] == [1] * count
-    if any(leaf.kind == "sparse" for leaf in spec.leaves):
-        return  # a batch has one dense shape, rows may have different ones
-    values = [batch_value(leaf, rows) for leaf, rows in zip(spec.leaves, table, strict=True)]
-    _, whole = make_encoder(spec, True)(spec.unflatten(values))
-    joined = concat_runs([buffers for _, buffers in single])
-    assert [b.tobytes() for b in joined] == [b.tobytes() for b in whole]
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data(), specs())
-def test_encoding_and_decoding_keep_a_whole_element(data: Any, spec: ElementSpec) -> None:
-    table = tables(data.draw, spec, 1)
-    values = [row_value(leaf, rows[0]) for leaf, rows in zip(spec.leaves, table, strict=True)]
-    rows, buffers = make_encoder(spec, False)(spec.unflatten(values))
-    check_run(spec.columns, rows, buffers)
-    result = spec.flatten(decode(spec, None, buffers))
-    assert [plain(value) for value in result] == [plain(value) for value in values]
-
-
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.data(), specs(), st.integers(0, 3), st.booleans(), st.booleans())
@@ -155,8 +120,9 @@ def test_tensors_have_the_users_structure(
     else:
         values, buffers = [], [np.empty(0, np.uint8)] * spec.buffer_count
     size = count if rows_mode and static else None
+    leading = (size,) if rows_mode else ()
     arrays = tf_decode.components(spec, count if rows_mode else None, buffers)
-    packed = tf_decode.from_arrays(lambda: iter([arrays]), spec, rows_mode, size)
+    packed = tf_decode.from_arrays(lambda: iter([arrays]), spec, leading)
     assert packed.element_spec == tf_spec.to_tf(spec, rows_mode, size)
     (element,) = packed
     got = spec.flatten(element)
@@ -171,7 +137,7 @@ def test_lists_and_none_have_the_structure_of_a_map(structure: Any) -> None:
     leaves = Leaf("a", "dense", "float32", ()), Leaf("b", "dense", "int64", (2,))
     spec = ElementSpec(structure, leaves)
     arrays = np.zeros(3, np.float32), np.ones((3, 2), np.int64)
-    dataset = tf_decode.from_arrays(lambda: iter([arrays]), spec, True)
+    dataset = tf_decode.from_arrays(lambda: iter([arrays]), spec, (None,))
     mapped = tf.data.Dataset.from_tensors(arrays).map(lambda *parts: spec.unflatten(parts))
     (element,), (expected,) = dataset, mapped
     tf.nest.map_structure(np.testing.assert_array_equal, element, expected)
@@ -186,21 +152,11 @@ def test_stacked_batches_are_split_in_the_user_structure(structure: Any, rows: i
     leaves = Leaf("a", "dense", "float32", ()), Leaf("b", "dense", "int64", (2,))
     spec = ElementSpec(structure, leaves)
     one, other = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(12).reshape(2, 3, 2)
-    dataset = tf_decode.from_arrays(lambda: iter([(one, other)]), spec, True, rows, stacked=True)
-    batches = tf_decode.from_arrays(lambda: zip(one, other, strict=True), spec, True, rows)
+    dataset = tf_decode.from_arrays(lambda: iter([(one, other)]), spec, (rows,), stacked=True)
+    batches = tf_decode.from_arrays(lambda: zip(one, other, strict=True), spec, (rows,))
     assert dataset.element_spec == batches.element_spec
     for found, expected in zip(dataset, batches, strict=True):
         tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
-
-
-@pytest.mark.parametrize("structure", [0, (0,), {"a": 0}])
-def test_stacked_batches_of_one_leaf_are_split(structure: Any) -> None:
-    spec = ElementSpec(structure, (Leaf("a", "dense", "int64", ()),))
-    stacked = np.arange(6).reshape(2, 3)
-    dataset = tf_decode.from_arrays(lambda: iter([(stacked,)]), spec, True, stacked=True)
-    batches = [spec.flatten(one)[0].numpy().tolist() for one in dataset]
-    assert batches == stacked.tolist()
-    assert tf.nest.map_structure(lambda _: 0, dataset.element_spec) == spec.unflatten([0])
 
 
 def test_dense_numbers_are_views_from_tensor_to_tensor() -> None:
@@ -248,26 +204,3 @@ def test_a_value_that_does_not_fit_the_spec_is_named(
     with pytest.raises(SpecError, match=message) as caught:
         encode({"a": value})
     assert "component 'a'" in str(caught.value)
-
-
-def test_components_of_unequal_batches_are_named() -> None:
-    spec = ElementSpec((0, 1), (Leaf("0", "dense", "int8", ()), Leaf("1", "dense", "int8", ())))
-    with pytest.raises(SpecError, match="component '1' has 3 rows and component '0' has 2"):
-        make_encoder(spec, True)((np.zeros(2, np.int8), np.zeros(3, np.int8)))
-
-
-def test_rows_with_different_shapes_cannot_be_batched() -> None:
-    spec = ElementSpec({"a": 0}, (Leaf("a", "dense", "int8", (None,)),))
-    encode = make_encoder(spec, False)
-    parts = [encode({"a": np.zeros(n, np.int8)})[1] for n in (2, 3)]
-    with pytest.raises(SpecError, match=r"component 'a'.*\(2,\) and \(3,\).*ragged"):
-        decode(spec, 2, concat_runs(parts))
-
-
-def test_sparse_rows_can_be_in_any_order() -> None:
-    spec = ElementSpec(0, (Leaf("", "sparse", "int32", (4,)),))
-    tensor = tf.SparseTensor([[1, 0], [0, 3], [1, 2]], [10, 3, 12], [2, 4])
-    _, buffers = make_encoder(spec, True)(tensor)
-    first = decode(spec, 1, runs.slice_run(spec.columns, buffers, 0, 1))
-    second = decode(spec, 1, runs.slice_run(spec.columns, buffers, 1, 2))
-    assert (first.values.tolist(), second.values.tolist()) == ([3], [10, 12])

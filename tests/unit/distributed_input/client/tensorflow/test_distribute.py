@@ -50,10 +50,11 @@ def test_an_end_that_comes_again_and_again_is_an_error() -> None:
         iter(CountingDataset(NativeDataset(1000), StepVariable().handle))
 
 
-class Reader:
-    """The reader of an input with four units of 8 rows in each epoch."""
+class Consumer:
+    """The consumer of an input with four units of 8 rows in each epoch."""
 
     can_move = False
+    spec = ElementSpec(0, (Leaf("", "dense", "int64", ()),))
     opened = SimpleNamespace(unit_rows=8, job=SimpleNamespace(infinite=False, remainder=DROP))
 
     def count_steps(self, *args: Any, **options: Any) -> None:
@@ -76,9 +77,9 @@ def kept() -> tuple[int, int, int]:
 
 
 def test_nothing_waits_for_the_tuning_of_a_dataset_that_is_deleted() -> None:
-    reader: Any = Reader()
-    units = dataset.as_dataset(reader, ElementSpec(0, (Leaf("", "dense", "int64", ()),)), False)
-    distributed = distribute.distributed(tf.distribute.get_strategy(), units, reader, None)
+    consumer: Any = Consumer()
+    units = dataset.as_dataset(consumer)
+    distributed = distribute.distributed(tf.distribute.get_strategy(), units, consumer, None)
     assert distributed.options().autotune.enabled is False
 
 
@@ -86,12 +87,11 @@ def test_nothing_waits_for_the_tuning_of_a_dataset_that_is_deleted() -> None:
 @pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]])
 def test_an_epoch_leaves_nothing_behind(devices: list[str]) -> None:
     """Programs read the same dataset for hundreds of epochs."""
-    reader: Any = Reader()
-    spec = ElementSpec(0, (Leaf("", "dense", "int64", ()),))
+    consumer: Any = Consumer()
     with tf.init_scope():
         strategy = tf.distribute.MirroredStrategy(devices)
-        units = dataset.as_dataset(reader, spec, whole=False)
-        distributed = distribute.distributed(strategy, units, reader, None)
+        units = dataset.as_dataset(consumer)
+        distributed = distribute.distributed(strategy, units, consumer, None)
     counts = []
     for _ in range(8):
         assert sum(1 for _ in distributed) == 4 // len(devices)

@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.errors import DistributedInputError, UnavailableError
-from distributed_input.client import open_readers
+from distributed_input.client import open_consumers
 from distributed_input.client.tensorflow import generators
 from distributed_input.client.tensorflow.generators import TrackedGenerator
 
 
-class Reader:
-    """A reader whose next item does not come."""
+class Consumer:
+    """A consumer whose next item does not come."""
 
     def __init__(self, name: str) -> None:
         self.source = Path("folder"), name
@@ -43,29 +43,29 @@ class Reader:
 
 @pytest.fixture(autouse=True)
 def program_continues(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a test end the readers, although its process continues."""
+    """Let a test end the consumers, although its process continues."""
     monkeypatch.setattr(generators, "_program_ends", threading.Event())
     monkeypatch.setattr(generators, "_open", weakref.WeakSet())
-    monkeypatch.setattr(open_readers, "_readers", set())
+    monkeypatch.setattr(open_consumers, "_consumers", set())
 
 
-def prefetched(reader: Reader) -> tuple[Iterator[tf.Tensor], tf.data.Dataset]:
-    """Return an iterator of which a thread waits in the reader."""
+def prefetched(consumer: Consumer) -> tuple[Iterator[tf.Tensor], tf.data.Dataset]:
+    """Return an iterator of which a thread waits in the consumer."""
     dataset = tf.data.Dataset.from_generator(
-        lambda: TrackedGenerator(reader.items()), output_signature=tf.TensorSpec([], tf.int32)
+        lambda: TrackedGenerator(consumer.items()), output_signature=tf.TensorSpec([], tf.int32)
     ).prefetch(2)
     iterator = iter(dataset)
     assert next(iterator).numpy() == 1
-    assert reader.waits.wait(10)
+    assert consumer.waits.wait(10)
     return iterator, dataset
 
 
 def test_a_waiting_thread_has_left_python_when_the_program_ends() -> None:
-    reader = Reader("train")
-    open_readers.add(reader)
-    iterator, _ = prefetched(reader)
+    consumer = Consumer("train")
+    open_consumers.add(consumer)
+    iterator, _ = prefetched(consumer)
     generators.stop_all()
-    assert isinstance(reader.error, UnavailableError)
+    assert isinstance(consumer.error, UnavailableError)
     assert not any(one.is_busy for one in list(generators._open))
     with pytest.raises(StopIteration):  # without a warning of TensorFlow
         next(iterator)
@@ -96,8 +96,8 @@ def test_calls_of_tensorflow_after_the_end_of_a_generator_have_time() -> None:
 
 
 def test_an_error_before_the_end_of_the_program_reaches_the_loop() -> None:
-    reader = Reader("train")
-    iterator, _ = prefetched(reader)
-    reader.end(UnavailableError("the sidecar is gone"))
+    consumer = Consumer("train")
+    iterator, _ = prefetched(consumer)
+    consumer.end(UnavailableError("the sidecar is gone"))
     with pytest.raises(tf.errors.UnknownError, match="the sidecar is gone"):
         next(iterator)

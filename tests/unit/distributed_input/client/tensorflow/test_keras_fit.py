@@ -83,16 +83,6 @@ def test_the_wrapped_dataset_has_the_same_elements_and_options() -> None:
     assert list(whole.map(lambda row: row + 1).as_numpy_iterator()) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(4, (4, 1, 2)), (0, (1, 1, 2))])
-def test_zeros_have_the_shape_of_a_batch(rows: int, expected: tuple[int, ...]) -> None:
-    spec = {"a": tf.TensorSpec([None, None, 2]), "b": tf.TensorSpec([], tf.int32)}
-    spec["c"] = tf.TensorSpec(None)
-    batch = keras_fit.zeros(spec, rows)
-    assert batch["a"].shape == expected
-    assert batch["b"].shape == ()
-    assert batch["c"].shape == expected[:1]
-
-
 @pytest.mark.parametrize(
     "component",
     [

@@ -14,10 +14,8 @@ import socket
 import struct
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -118,18 +116,6 @@ def moved(listener: socket.socket) -> Iterator[tuple[DirectTransfer, MessageSock
         direct.close()
 
 
-def test_messages_of_the_worker_are_passed_on_until_the_call_ends(listener: socket.socket) -> None:
-    with moved(listener) as (direct, worker):
-        receiving = Receiving(direct)
-        for data in (b"a", b"bc"):
-            worker.send([data])
-        eventually(lambda: len(receiving.messages) == 2)
-        assert not receiving.has_ended
-        direct.end()
-        receiving.wait()
-    assert (receiving.messages, receiving.errors) == ([b"a", b"bc"], [])
-
-
 def test_an_empty_message_ends_the_connection_and_not_the_call(listener: socket.socket) -> None:
     with moved(listener) as (direct, worker):
         for expected in (b"a", b"b"):
@@ -163,27 +149,22 @@ def test_the_end_of_the_call_is_no_error_of_the_connection(
     assert receiving.errors == []
 
 
+@pytest.mark.parametrize(
+    ("sent", "cause"),
+    [(b"", "it was closed"), (b"abc", "the connection ended within a message")],
+)
 def test_a_connection_that_breaks_while_the_call_lives_is_an_error(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch, sent: bytes, cause: str
 ) -> None:
     monkeypatch.setattr(direct_reader, "_CALL_SECONDS", 0.1)
     with moved(listener) as (direct, worker):
         receiving = Receiving(direct)
+        worker._socket.sendall(sent)
         worker.close()
         receiving.wait()
     (error,) = receiving.errors
     assert isinstance(error, UnavailableError)
-    assert str(error) == "the direct connection broke: it was closed"
-
-
-def test_the_error_has_the_cause(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct_reader, "_CALL_SECONDS", 0.1)
-    with moved(listener) as (direct, worker):
-        receiving = Receiving(direct)
-        worker._socket.sendall(b"abc")  # a part of a length
-        worker.close()
-        receiving.wait()
-    assert str(receiving.errors[0]).endswith("broke: the connection ended within a message")
+    assert str(error) == f"the direct connection broke: {cause}"
 
 
 def test_something_else_than_messages_is_an_error(listener: socket.socket) -> None:
@@ -194,88 +175,22 @@ def test_something_else_than_messages_is_an_error(listener: socket.socket) -> No
     assert isinstance(receiving.errors[0], ValueError)
 
 
-def test_the_time_of_a_failure_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: 1234.5)
-    direct = DirectTransfer("127.0.0.1:1")
-    assert direct.failed_at == float("-inf")
-    direct.record_failure()
-    assert direct.failed_at == 1234.5
-
-
-def test_a_port_that_is_closed_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_port_that_is_closed_is_logged_once_while_the_call_runs(
+    caplog: pytest.LogCaptureFixture, has_ended: bool
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         offer = offer_of(closed)
     direct = DirectTransfer("127.0.0.1:1")
-    with caplog.at_level(logging.INFO, LOG):
-        direct.connect(offer)
-        wait_for_connecting()
-    direct.close()
-    (record,) = caplog.records
-    assert record.getMessage() == "no direct connection to a worker: its rows use gRPC"
-    assert direct.failed_at == float("-inf"), "the next connection tries again"
-
-
-def test_an_unreachable_port_is_given_up(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As if a firewall dropped the packets: the listener's queue is full."""
-    monkeypatch.setattr(direct_reader, "_CONNECT_SECONDS", 0.2)
-    with contextlib.ExitStack() as stack:
-        full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(2):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(full.getsockname())
-        direct = DirectTransfer("127.0.0.1:1")
-        with caplog.at_level(logging.INFO, LOG):
-            direct.connect(offer_of(full))
-            wait_for_connecting()
+    if has_ended:
         direct.close()
-    assert [record.getMessage()[:20] for record in caplog.records] == ["no direct connection"]
-
-
-def test_a_connection_has_two_seconds_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-
-    def refuse(_address: tuple[str, int], timeout: float) -> socket.socket:
-        waits.append(timeout)
-        raise TimeoutError
-
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    direct = DirectTransfer("127.0.0.1:1")
-    direct.connect(offer_at(1))
-    wait_for_connecting()
-    assert waits == [2.0]
-
-
-def test_a_call_has_one_second_by_default_to_end_with_its_connection(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[float] = []
-
-    def wait_for(_condition: object, _predicate: object, timeout: float) -> bool:
-        waits.append(timeout)
-        return False
-
-    direct = DirectTransfer("127.0.0.1:1")
-    direct.connect(offer_of(listener))
-    accept(listener).close()
-    monkeypatch.setattr(threading.Condition, "wait_for", wait_for)
-    with pytest.raises(UnavailableError, match="direct connection broke"):
-        direct.receive_all(lambda data: None)
-    assert waits == [1.0]
-    direct.close()
-
-
-def test_nothing_is_logged_about_a_call_that_has_ended(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        offer = offer_of(closed)
-    direct = DirectTransfer("127.0.0.1:1")
-    direct.close()
     with caplog.at_level(logging.INFO, LOG):
         direct.connect(offer)
         wait_for_connecting()
-    assert not caplog.records
+    direct.close()
+    expected = [] if has_ended else ["no direct connection to a worker: its rows use gRPC"]
+    assert [record.getMessage() for record in caplog.records] == expected
+    assert direct.failed_at == float("-inf"), "the next connection tries again"
 
 
 def test_a_connection_that_comes_after_the_end_of_the_call_is_closed(
@@ -299,18 +214,6 @@ def test_a_connection_that_comes_after_the_end_of_the_call_is_closed(
     assert is_ended(connected)
     assert direct._socket is None
     wait_for_connecting()
-
-
-def test_closing_releases_the_connection(listener: socket.socket) -> None:
-    direct = DirectTransfer("127.0.0.1:1")
-    direct.connect(offer_of(listener))
-    connected = accept(listener)
-    wait_for_connecting()
-    direct.close()
-    assert is_ended(connected)
-    assert direct._socket is not None
-    assert direct._socket._socket.fileno() == -1
-    direct.close()
 
 
 # Shared memory: a worker and a sidecar of one host. Both ends are real.
@@ -369,20 +272,6 @@ def family_of(end: MessageSocket) -> int:
     return end._socket.family
 
 
-def test_messages_arrive_equal_and_in_order(worker_listener: TransferListener) -> None:
-    sizes = [LARGE, 5, 40_000, LARGE, 1 << 15, (1 << 15) - 1]
-    messages = [message(number, size) for number, size in enumerate(sizes)]
-    with shared(worker_listener) as (worker, direct):
-        receiving = Receiving(direct)
-        for one in messages:
-            assert worker.send([one[:3], memoryview(one)[3:]]) == len(one)
-        eventually(lambda: len(receiving.messages) == len(messages))
-        direct.end()
-        receiving.wait()
-    assert receiving.messages == messages
-    assert not receiving.errors
-
-
 def test_only_large_messages_are_in_the_shared_memory(worker_listener: TransferListener) -> None:
     with shared(worker_listener) as (worker, direct):
         assert worker._writer is not None
@@ -438,14 +327,6 @@ def fail_to_create(*_: object) -> int:
     raise OSError("no memory")
 
 
-def test_tcp_is_used_if_there_is_no_memory(
-    worker_listener: TransferListener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "memfd_create", fail_to_create)
-    with shared(worker_listener) as (worker, _):
-        assert family_of(worker) == socket.AF_INET
-
-
 def test_a_worker_on_another_host_is_not_looked_for_on_this_one(
     worker_listener: TransferListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,15 +359,9 @@ def test_the_path_of_a_unix_socket_follows_from_the_workers_address() -> None:
             direct.close()
 
 
-@pytest.mark.parametrize("removed", [(os, "memfd_create"), (fcntl, "F_ADD_SEALS"), None])
-def test_without_such_memory_the_unix_socket_of_a_path_carries_the_rows(
-    monkeypatch: pytest.MonkeyPatch, removed: tuple[Any, str] | None
-) -> None:
-    """As on macOS. There is no TCP port either."""
-    if removed is not None:
-        monkeypatch.delattr(*removed, raising=False)
-    else:
-        monkeypatch.setattr(os, "memfd_create", fail_to_create, raising=False)
+@pytest.mark.usefixtures("no_memory")
+def test_without_such_memory_the_unix_socket_of_a_path_carries_the_rows() -> None:
+    """There is no TCP port either."""
     sizes = [LARGE, 5, 40_000]
     messages = [message(number, size) for number, size in enumerate(sizes)]
     with tempfile.TemporaryDirectory() as folder:
@@ -541,12 +416,17 @@ def test_other_memory_is_not_used(worker_listener: TransferListener) -> None:
     os.close(descriptor)
 
 
-@pytest.mark.parametrize(("module", "name"), [(os, "memfd_create"), (fcntl, "F_ADD_SEALS")])
-def test_tcp_is_used_if_python_has_no_such_memory(
-    worker_listener: TransferListener, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
-) -> None:
-    """As in builds of Python for old systems."""
-    monkeypatch.delattr(module, name)
+@pytest.fixture(params=[(os, "memfd_create"), (fcntl, "F_ADD_SEALS"), None])
+def no_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove what a build of Python for an old system or macOS lacks, or let it fail."""
+    if request.param is not None:
+        monkeypatch.delattr(*request.param, raising=False)
+    else:
+        monkeypatch.setattr(os, "memfd_create", fail_to_create, raising=False)
+
+
+@pytest.mark.usefixtures("no_memory")
+def test_tcp_is_used_if_there_is_no_memory(worker_listener: TransferListener) -> None:
     with shared(worker_listener) as (worker, _):
         assert family_of(worker) == socket.AF_INET
 
@@ -568,27 +448,6 @@ def test_a_connection_that_ends_releases_its_memory(worker_listener: TransferLis
         assert len(regions() - before) == 2, "one mapping on each side"
     del worker, direct
     eventually(lambda: not regions() - before)
-
-
-@pytest.mark.parametrize("place", [1, 1 << 40, shared_region.REGION_BYTES])
-def test_a_message_outside_of_the_memory_is_an_error(
-    worker_listener: TransferListener, place: int
-) -> None:
-    with shared(worker_listener) as (worker, direct):
-        receiving = Receiving(direct)
-        worker._socket.sendall(struct.pack("<QQ", (1 << 63) | 100, place))
-        receiving.wait()
-    assert isinstance(receiving.errors[0], ValueError)
-
-
-def test_shared_memory_is_refused_on_a_connection_without_it(
-    worker_listener: TransferListener,
-) -> None:
-    with shared(worker_listener, "") as (worker, direct):
-        receiving = Receiving(direct)
-        worker._socket.sendall(struct.pack("<QQ", (1 << 63) | 100, 0))
-        receiving.wait()
-    assert isinstance(receiving.errors[0], ValueError)
 
 
 def test_without_certificate_no_ticket_is_sent_to_a_worker_that_encrypts(

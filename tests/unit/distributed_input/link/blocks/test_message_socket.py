@@ -112,29 +112,6 @@ def test_messages_arrive_equal_and_in_order(
     assert results == [None]
 
 
-def test_the_memory_of_a_message_can_be_written_and_kept() -> None:
-    """The reader keeps views of it. The next message has other memory."""
-    ends = socket.socketpair()
-    sender, receiver = map(MessageSocket, ends)
-    with closing(sender, receiver):
-        sender.send([b"first"])
-        sender.send([b"other"])
-        first, other = receiver.receive(), receiver.receive()
-    assert first is not None
-    assert other is not None
-    assert (bytes(first), bytes(other)) == (b"first", b"other")
-
-
-def test_both_ends_send_at_the_same_time() -> None:
-    ends = tcp_pair()
-    one, other = map(MessageSocket, ends)
-    data = bytes(50 * SMALL)
-    with closing(one, other), running(one.send, [data]), running(other.send, [data]):
-        with running(one.receive) as first, running(other.receive) as second:
-            pass
-    assert first == second == [memoryview(data)]
-
-
 # The end.
 
 
@@ -181,51 +158,12 @@ def test_no_memory_is_allocated_for_a_length_that_is_too_large(
         received_after(LENGTH.pack(size))
 
 
-def test_the_largest_message_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_socket, "_MAX_BYTES", 3)
-    assert received_after(LENGTH.pack(3) + b"abc") is None
-    with pytest.raises(ValueError, match="4 bytes was announced, at most 3"):
-        received_after(LENGTH.pack(4) + b"abcd")
-
-
-def test_memory_for_a_length_that_is_cut_off_is_not_allocated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(np, "empty", lambda *_: pytest.fail("memory was allocated"))
-    with pytest.raises(ConnectionResetError):
-        received_after(LENGTH.pack(1 << 30)[:7])
-
-
 def test_a_peer_that_is_gone_ends_sending() -> None:
     mine, peer = tcp_pair()
     with closing(sender := MessageSocket(mine)):
         peer.close()
         with pytest.raises(ConnectionError):
             sender.send([bytes(1 << 24)])
-
-
-def test_shutting_down_wakes_a_blocked_receive() -> None:
-    one, peer = tcp_pair()
-    receiver = MessageSocket(one)
-    entered = threading.Event()
-
-    def receive() -> object:
-        entered.set()
-        return receiver.receive()
-
-    with closing(receiver, peer), running(receive) as results:
-        assert entered.wait(SECONDS)
-        receiver.shut_down()
-    assert results == [None]
-
-
-def test_shutting_down_wakes_a_receive_within_a_message() -> None:
-    one, peer = tcp_pair()
-    receiver = MessageSocket(one)
-    peer.sendall(LENGTH.pack(100) + b"abc")
-    with closing(receiver, peer), running(receiver.receive) as results:
-        receiver.shut_down()
-    assert isinstance(results[0], ConnectionResetError)
 
 
 def test_shutting_down_wakes_a_blocked_send() -> None:
@@ -273,15 +211,6 @@ def test_a_dead_peer_is_detected_and_small_messages_are_not_delayed(family: int)
             if hasattr(socket, name)
         }
         assert found == {name: expected[name] for name in found}
-
-
-def test_systems_without_these_options_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT"):
-        monkeypatch.delattr(socket, name, raising=False)
-    mine, peer = tcp_pair()
-    with closing(mine, peer):
-        MessageSocket(mine)
-        assert mine.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
 def test_memory_for_a_long_message_grows_with_what_has_arrived(

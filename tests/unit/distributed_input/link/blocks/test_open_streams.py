@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.link.blocks.open_streams import OpenStreams
+from distributed_input.link.blocks.open_streams import OpenStreams, StreamCounters, sum_counters
 
 
 def test_more_streams_than_the_limit_are_refused_until_one_ends() -> None:
@@ -15,6 +15,7 @@ def test_more_streams_than_the_limit_are_refused_until_one_ends() -> None:
         streams.enter()
     assert streams.count == 2
     streams.leave(first)
+    assert not streams.idle.is_set()
     streams.enter()
     assert streams.count == 2
 
@@ -27,17 +28,6 @@ def test_a_draining_worker_takes_no_more_streams() -> None:
         streams.enter()
     assert not streams.idle.is_set()
     streams.leave(counters)
-    assert streams.idle.is_set()
-
-
-def test_it_is_idle_while_no_stream_is_open() -> None:
-    streams = OpenStreams(3)
-    assert streams.idle.is_set()
-    first, second = streams.enter(), streams.enter()
-    assert not streams.idle.is_set()
-    streams.leave(first)
-    assert not streams.idle.is_set()
-    streams.leave(second)
     assert streams.idle.is_set()
 
 
@@ -59,3 +49,10 @@ def test_failures_are_counted_by_class() -> None:
     for kind in ("A", "B", "A"):
         streams.record_failure(kind)
     assert streams.failures == {"A": 2, "B": 1}
+
+
+def test_every_field_of_counters_is_added_and_the_parts_stay_as_they_are() -> None:
+    one, other = StreamCounters(1, 2, 3.0, 4, 5.0, 6), StreamCounters(10, 20, 30.0, 40, 50.0, 60)
+    assert sum_counters([one, other]) == StreamCounters(11, 22, 33.0, 44, 55.0, 66)
+    assert one == StreamCounters(1, 2, 3.0, 4, 5.0, 6)
+    assert sum_counters([]) == StreamCounters()

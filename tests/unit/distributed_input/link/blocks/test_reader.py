@@ -302,18 +302,6 @@ def test_a_stream_of_a_connection_that_has_broken_fails_in_another_thread(
     call.close()
 
 
-def test_a_bug_of_a_receiver_is_reported(connected: Connected) -> None:
-    class Faulty(Receiver):
-        def receive(self, call: SplitCall, block: RowBlock) -> None:
-            raise ZeroDivisionError
-
-    receiver = Faulty()
-    connected.connection.open(worker_pb2.StreamRequest(), 1, receiver)
-    connected.call.send(rows(1, 0))
-    assert receiver.failed.wait(SECONDS)
-    assert "the sidecar failed: ZeroDivisionError" in str(receiver.errors[0][0])
-
-
 def test_nothing_is_left_of_a_connection_that_has_broken() -> None:
     connected = Connected()
     ended = threading.Event()
@@ -394,28 +382,6 @@ def test_rows_come_over_the_direct_connection_after_those_before(moving: Moved) 
     assert (receiver.blocks, receiver.errors) == ([0, 2, 4, 6, 8], [])
 
 
-def test_rows_continue_while_direct_connections_are_replaced(moving: Moved) -> None:
-    _, receiver = moving.connected.open()
-    for at in (0, 4, 8):
-        direct = moving.move()
-        direct.send(frames.encoded_pieces([rows(1, at)]))
-        direct.send([])  # ends this connection
-        moving.call.send(rows(1, at + 2))
-    eventually(lambda: len(receiver.blocks) == 6)
-    assert (receiver.blocks, receiver.errors) == ([0, 2, 4, 6, 8, 10], [])
-
-
-def test_a_port_that_is_closed_leaves_the_rows_on_grpc(moving: Moved) -> None:
-    _, receiver = moving.connected.open()
-    moving._listener.close()
-    moving.call.send_control(offer=worker_pb2.TransferOffer(port=9, ticket=b"ticket"))
-    moving.call.send(rows(1, 0))
-    moving.call.send(rows(1, 2))
-    eventually(lambda: len(receiver.blocks) == 2)
-    assert not receiver.errors
-    assert moving.direct.failed_at == float("-inf")
-
-
 def test_an_offer_is_not_used_if_only_grpc_is_allowed(connected: Connected) -> None:
     _, receiver = connected.open()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -476,3 +442,15 @@ def test_the_status_of_the_call_decides_the_error(
     assert text in str(error)
     assert explained == failed
     assert (moving.direct.failed_at > 0) == failed
+
+
+def test_a_bug_of_a_receiver_is_reported(connected: Connected) -> None:
+    class Faulty(Receiver):
+        def receive(self, call: SplitCall, block: RowBlock) -> None:
+            raise ZeroDivisionError
+
+    receiver = Faulty()
+    connected.connection.open(worker_pb2.StreamRequest(), 1, receiver)
+    connected.call.send(rows(1, 0))
+    assert receiver.failed.wait(SECONDS)
+    assert "the sidecar failed: ZeroDivisionError" in str(receiver.errors[0][0])

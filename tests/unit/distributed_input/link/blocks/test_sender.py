@@ -18,11 +18,9 @@ from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.link.blocks import frames
 from distributed_input.link.blocks import sender as module
-from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.link.blocks.frames import Frame
-from distributed_input.link.blocks.open_streams import OpenStreams
+from distributed_input.link.blocks.open_streams import OpenStreams, StreamCounters
 from distributed_input.link.blocks.sender import Connection, Outlet
-from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.worker.streams.shared_producers import SharedProducers
@@ -132,24 +130,6 @@ def test_a_stream_has_at_most_one_block_more_than_its_credit(
     assert connection.queued_bytes == 0
 
 
-def test_a_stream_without_credit_produces_nothing() -> None:
-    splits = Splits()
-    connection, streams = connection_of(splits)
-    connection.open(0, request(), 0)
-    assert not sent(connection)
-    assert streams.count == 1
-    assert connection._producers.nbytes == 0
-
-
-def test_a_lower_credit_changes_nothing() -> None:
-    connection, _ = connection_of(Splits())
-    connection.open(0, request(), 2 * ONE)
-    sent(connection)
-    connection.handle(credit_of(0, ONE))
-    connection.handle(credit_of(0, 3 * ONE))
-    assert rows_in(blocks_in(sent(connection))) == [2]
-
-
 def test_rows_that_wait_are_sent_as_one_block() -> None:
     connection, _ = connection_of(Splits())
     connection.open(0, request(), UNLIMITED)
@@ -176,17 +156,6 @@ def test_streams_are_sent_together_up_to_the_size_of_a_block(
     monkeypatch.setattr(module, "BLOCK_BYTES", 2 * block_of(0, 2).cost)
     batches = [connection._next_frames() for _ in range(3)]
     assert [[frame.stream for frame in batch or ()] for batch in batches] == [[0, 1], [2, 3], [4]]
-
-
-def test_closing_a_stream_frees_what_it_holds() -> None:
-    splits = Splits()
-    connection, streams = connection_of(splits)
-    connection.open(0, request(0), UNLIMITED)
-    connection.open(1, request(1), UNLIMITED)
-    assert connection.queued_bytes > 0
-    connection.handle(worker_pb2.ConnectRequest(close=[0, 1]))
-    assert (connection.queued_bytes, streams.count) == (0, 0)
-    assert not connection._producers._attached
 
 
 def test_nothing_is_sent_for_a_closed_stream() -> None:
@@ -303,17 +272,6 @@ def test_streams_without_room_continue_when_others_are_sent_or_closed(
             assert rows_in(blocks_in(found, number)) == list(range(5))
 
 
-def test_requests_on_unknown_streams_are_ignored() -> None:
-    connection, _ = connection_of(Splits())
-    connection.handle(credit_of(7, UNLIMITED))
-    connection.handle(worker_pb2.ConnectRequest(close=[7]))
-    connection.open(0, request(), UNLIMITED)
-    assert rows_in(blocks_in(sent(connection))) == list(range(5))
-    connection.handle(credit_of(0, UNLIMITED))
-    connection.handle(worker_pb2.ConnectRequest(close=[0]))
-    assert not connection._queue
-
-
 def test_a_number_in_use_and_too_many_streams_end_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -403,11 +361,10 @@ def test_a_connection_closes_when_its_requests_end(breaks: bool) -> None:
     assert streams.idle.is_set()
 
 
-def test_a_message_has_the_block_of_each_stream() -> None:
-    connection, _ = connection_of(Splits([3]))
-    for number in (4, 8):
-        connection.open(number, request(number), UNLIMITED)
-    message = worker_pb2.ConnectResponse.FromString(frames.encode(connection._next_frames() or ()))
-    assert [one.stream for one in message.blocks] == [4, 8]
-    (first, second) = (blocks.decode(one.block.SerializeToString()) for one in message.blocks)
-    assert rows_in([first]) == rows_in([second]) == [0, 1, 2]
+def test_a_lower_credit_changes_nothing() -> None:
+    connection, _ = connection_of(Splits())
+    connection.open(0, request(), 2 * ONE)
+    sent(connection)
+    connection.handle(credit_of(0, ONE))
+    connection.handle(credit_of(0, 3 * ONE))
+    assert rows_in(blocks_in(sent(connection))) == [2]

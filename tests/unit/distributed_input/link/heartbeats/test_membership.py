@@ -10,10 +10,11 @@ import grpc
 import pytest
 
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest
 from distributed_input.api.protocol import PROTOCOL
+from distributed_input.api.stalls import MAX_STALLED
 from distributed_input.link.heartbeats import membership as module
 from distributed_input.link.heartbeats.membership import Membership
-from distributed_input.link.heartbeats.worker_load import WorkerLoad
 
 
 class Unavailable(grpc.RpcError):
@@ -49,7 +50,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
     running: list[Membership] = []
 
-    def start(dispatcher: Any, load: WorkerLoad) -> Membership:
+    def start(dispatcher: Any, load: WorkerHeartbeatRequest) -> Membership:
         membership = Membership(dispatcher, lambda: load, "host:1", "2.19", "pod")
         membership.start()
         running.append(membership)
@@ -63,26 +64,18 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_heartbeat_has_the_load_and_the_address(started: Any) -> None:
     dispatcher = FakeDispatcher()
-    failure = types_pb2.DatasetFailure(dataset="data:rows", message="no file")
-    load = WorkerLoad(True, 3, 70, 1.5, 4, 8.5, 8, cpu_seconds=7.25, failure=failure)
+    load = WorkerHeartbeatRequest(rows=70, stalled=[types_pb2.StalledSplit()] * (MAX_STALLED + 1))
     membership = started(dispatcher, load)
-    request = dispatcher.requests.get(timeout=20)
-    assert (request.worker_id, request.address) == (membership.worker_id, "host:1")
-    assert (request.draining, request.open_streams) == (True, 3)
-    assert (request.rows, request.busy_seconds) == (70, 1.5)
-    assert (request.pod, request.parallelism, request.permit_seconds) == ("pod", 4, 8.5)
-    assert request.cpu_seconds == 7.25
-    assert request.capacity == 8
-    assert request.failure == failure
-    assert (request.tf_version, request.protocol) == ("2.19", PROTOCOL)
+    assert dispatcher.requests.get(timeout=20) == WorkerHeartbeatRequest(
+        worker_id=membership.worker_id, address="host:1", pod="pod", tf_version="2.19",
+        protocol=PROTOCOL, rows=70, stalled=[types_pb2.StalledSplit()] * MAX_STALLED,
+    )  # fmt: skip
 
 
 def test_heartbeats_continue_after_failures(started: Any) -> None:
     dispatcher = FakeDispatcher(failures=3)
-    started(dispatcher, WorkerLoad(False, 0, 0, 0.0, 1, 0.0))
-    request = dispatcher.requests.get(timeout=20)
-    assert request.address == "host:1"
-    assert not request.HasField("failure")
+    started(dispatcher, WorkerHeartbeatRequest())
+    assert dispatcher.requests.get(timeout=20).address == "host:1"
 
 
 @pytest.mark.parametrize(
@@ -90,13 +83,13 @@ def test_heartbeats_continue_after_failures(started: Any) -> None:
 )
 def test_an_interval_that_is_no_usable_time_is_replaced(sent: float, used: float) -> None:
     dispatcher: Any = FakeDispatcher(interval=sent)
-    load = WorkerLoad(False, 0, 0, 0.0, 1, 0.0)
-    assert Membership(dispatcher, lambda: load, "host:1", "2.19")._send() == used
+    made = Membership(dispatcher, WorkerHeartbeatRequest, "host:1", "2.19")
+    assert made._send() == used
 
 
 def test_a_heartbeat_can_be_sent_before_its_time(started: Any) -> None:
     dispatcher = FakeDispatcher()
-    membership = started(dispatcher, WorkerLoad(False, 0, 0, 0.0, 1, 0.0))
+    membership = started(dispatcher, WorkerHeartbeatRequest())
     dispatcher.requests.get(timeout=20)
     assert dispatcher.requests.empty()  # the next one is due in 60 s
     membership.send_now()
@@ -107,10 +100,10 @@ def test_a_bug_does_not_end_the_heartbeats(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
     dispatcher, bugs = FakeDispatcher(), [ValueError("a bug")]
 
-    def load() -> WorkerLoad:
+    def load() -> WorkerHeartbeatRequest:
         if bugs:
             raise bugs.pop()
-        return WorkerLoad(False, 0, 0, 0.0, 1, 0.0)
+        return WorkerHeartbeatRequest()
 
     membership = Membership(dispatcher, load, "host:1", "2.19")  # type: ignore[arg-type]
     membership.start()

@@ -73,12 +73,6 @@ def test_an_expired_certificate_is_refused() -> None:
     assert "expired" in refused(chain, one.key(WORKER), one.certificate)
 
 
-def test_a_certificate_of_the_future_is_refused() -> None:
-    one = authority()
-    chain = one.issue(WORKER, now() + timedelta(hours=2), LIFE)
-    assert "not yet valid" in refused(chain, one.key(WORKER), one.certificate)
-
-
 def test_clocks_may_differ_by_five_minutes() -> None:
     one = authority()
     for skew in (timedelta(minutes=5), -timedelta(minutes=5)):
@@ -89,11 +83,6 @@ def test_clocks_may_differ_by_five_minutes() -> None:
 def test_a_certificate_of_another_authority_is_refused() -> None:
     one, other = authority(), authority("u-2")
     refused(one.issue(WORKER, now(), LIFE), one.key(WORKER), other.certificate)
-
-
-def test_the_key_of_another_role_is_refused() -> None:
-    one = authority()
-    refused(one.issue(WORKER, now(), LIFE), one.key(SIDECAR), one.certificate)
 
 
 @pytest.mark.parametrize("part", range(3))

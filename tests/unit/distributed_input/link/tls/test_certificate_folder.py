@@ -41,10 +41,6 @@ def test_a_renewed_certificate_is_used(story: Story) -> None:
     assert story.later() is not story.first
 
 
-def test_the_same_certificate_stays_the_same_object(story: Story) -> None:
-    assert story.later() is story.first
-
-
 def test_an_unusable_certificate_does_not_replace_the_last_one(story: Story) -> None:
     story.mounted.issue(WORKER, at=now() - 2 * LIFE)
     assert story.later() is story.first
@@ -67,11 +63,6 @@ def test_a_certificate_that_becomes_valid_is_used(
     valid = replace(story.first)  # the same files are accepted when the time has come
     monkeypatch.setattr(certificate_folder, "checked", lambda *parts: valid)
     assert story.later() is not story.first
-
-
-def test_a_missing_folder_does_not_stop_a_running_process(story: Story) -> None:
-    shutil.rmtree(story.mounted.path)
-    assert story.later() is story.first
 
 
 @pytest.mark.parametrize("below", ["digits", "tls/digits"])
@@ -107,12 +98,6 @@ def test_files_of_a_subfolder_are_of_one_version_of_the_volume(
     assert folder.current().own.uid == "u-2"
 
 
-def test_plain_files_are_read_too(tmp_path: Path) -> None:
-    mounted = MountedFolder(tmp_path / "mounted").issue(WORKER)
-    shutil.copytree((mounted / "..data").resolve(), tmp_path / "plain")
-    assert CertificateFolder(tmp_path / "plain").current().own.role == WORKER
-
-
 def test_a_process_does_not_start_without_a_certificate(tmp_path: Path) -> None:
     mounted = MountedFolder(tmp_path)
     mounted.issue(WORKER, at=now() - 2 * LIFE)
@@ -122,3 +107,14 @@ def test_a_process_does_not_start_without_a_certificate(tmp_path: Path) -> None:
     (tmp_path / "..data" / KEY_FILE).unlink()
     with pytest.raises(UnavailableError, match="No such file"):
         CertificateFolder(tmp_path)
+
+
+def test_a_missing_folder_does_not_stop_a_running_process(story: Story) -> None:
+    shutil.rmtree(story.mounted.path)
+    assert story.later() is story.first
+
+
+def test_plain_files_are_read_too(tmp_path: Path) -> None:
+    mounted = MountedFolder(tmp_path / "mounted").issue(WORKER)
+    shutil.copytree((mounted / "..data").resolve(), tmp_path / "plain")
+    assert CertificateFolder(tmp_path / "plain").current().own.role == WORKER

@@ -97,7 +97,7 @@ class FakeChannel:
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return lambda request, **options: self
 
-    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
         def fail(request: Any, **options: Any) -> Any:
             raise grpc.RpcError
 
@@ -155,9 +155,9 @@ def test_a_call_that_fails_does_not_keep_its_channel() -> None:
     with RotatingChannel(folder, open_channel) as channel:
         for _ in range(2):
             with pytest.raises(grpc.RpcError):
-                channel.unary_unary("/m")(b"")
+                channel.stream_stream("/m")(b"")
             folder.certificate = object()
         with pytest.raises(grpc.RpcError):
-            channel.unary_unary("/m")(b"")
+            channel.stream_stream("/m")(b"")
         assert [one.closed for one in opened] == [True, True, False]
     assert opened[2].closed

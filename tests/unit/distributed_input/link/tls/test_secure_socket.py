@@ -100,20 +100,6 @@ def test_other_roles_are_refused(tmp_path: Path, role: str) -> None:
     assert f"the role {role} may not use direct transfer" in str(error)
 
 
-def test_a_sidecar_of_another_input_is_refused(tmp_path: Path) -> None:
-    context = folder(tmp_path, SIDECAR, "u-2").current().client_context
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    error = refused(tmp_path, context.wrap_socket)
-    assert isinstance(error, ssl.SSLError)
-
-
-def test_a_client_without_certificate_is_refused(tmp_path: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    error = refused(tmp_path, context.wrap_socket)
-    assert "PEER_DID_NOT_RETURN_A_CERTIFICATE" in str(error).upper().replace(" ", "_")
-
-
 def test_clear_text_is_refused(tmp_path: Path) -> None:
     def send(plain: socket.socket) -> socket.socket:
         plain.sendall(32 * b"t")
@@ -153,3 +139,17 @@ def test_joined_pieces_have_the_same_bytes(sizes: list[int]) -> None:
     assert b"".join(found) == b"".join(pieces)
     small = [piece for piece in found if piece.nbytes < 16 << 10]
     assert len(small) <= sum(size >= 16 << 10 for size in sizes) + 1
+
+
+def test_a_sidecar_of_another_input_is_refused(tmp_path: Path) -> None:
+    context = folder(tmp_path, SIDECAR, "u-2").current().client_context
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    error = refused(tmp_path, context.wrap_socket)
+    assert isinstance(error, ssl.SSLError)
+
+
+def test_a_client_without_certificate_is_refused(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    error = refused(tmp_path, context.wrap_socket)
+    assert "PEER_DID_NOT_RETURN_A_CERTIFICATE" in str(error).upper().replace(" ", "_")

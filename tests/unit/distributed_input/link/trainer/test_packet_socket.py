@@ -29,16 +29,6 @@ def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield first, second
 
 
-def test_packets_arrive_one_by_one(pair: Pair) -> None:
-    first, second = pair
-    packets = [b"a", b"bc" * 1000, b"d"]
-    for packet in packets:
-        assert first.send(packet) == len(packet)
-    assert [second.recv(LARGE) for _ in packets] == packets
-    first.close()
-    assert second.recv(LARGE) == b""
-
-
 def test_a_too_long_packet_is_cut_off_and_the_next_one_is_not(pair: Pair) -> None:
     first, second = pair
     first.send(b"x" * 1000)

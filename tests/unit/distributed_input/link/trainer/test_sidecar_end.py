@@ -36,13 +36,6 @@ def fill(trainer: Trainer) -> int:
     return sent
 
 
-def test_messages_arrive_in_order_until_the_end(trainer: Trainer) -> None:
-    for what in ("a", "b"):
-        trainer.socket.send(waiting(what), NEVER)
-    trainer.socket.send_last(waiting("c"))
-    assert [trainer.receive() for _ in range(4)] == [*map(waiting, "abc"), None]
-
-
 def test_the_last_message_waits_in_its_own_thread_for_the_trainer(trainer: Trainer) -> None:
     sent = fill(trainer)
     trainer.socket.closed.set()
@@ -58,19 +51,6 @@ def test_a_cancelled_send_ends_while_the_socket_is_full(trainer: Trainer) -> Non
     threading.Timer(0.1, cancelled.set).start()
     with pytest.raises(Cancelled):
         trainer.socket.send(LARGE, cancelled)
-
-
-def test_nothing_is_sent_on_a_closed_socket(trainer: Trainer) -> None:
-    trainer.socket.closed.set()
-    with pytest.raises(Cancelled):
-        trainer.socket.send(waiting("a"), NEVER)
-    assert not trainer.has_message()
-
-
-def test_a_send_to_a_trainer_that_is_gone_is_cancelled(trainer: Trainer) -> None:
-    trainer._socket.close()
-    with pytest.raises(Cancelled):
-        trainer.socket.send(waiting("a"), NEVER)
 
 
 def test_a_message_that_is_too_long_is_refused(trainer: Trainer) -> None:

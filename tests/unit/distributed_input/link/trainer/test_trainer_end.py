@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -17,28 +19,28 @@ from distributed_input.link.trainer import trainer_end as channel_module
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
 from distributed_input.runtime.files import shared_files
 from distributed_input.sidecar import server
-from tests.unit.distributed_input.positions import largest_position
 
 SECONDS = 10.0
+Ends: TypeAlias = tuple[Channel, socket.socket]
 SLOTS = range(1000)
 """One packet for each slot is several times the size of the socket's buffer."""
 
 
-def connected(folder: Path) -> tuple[Channel, socket.socket]:
+@pytest.fixture
+def ends(tmp_path: Path) -> Iterator[Ends]:
     with packet_socket.new() as listening:
-        listening.bind(str(folder / SOCKET_NAME))
+        listening.bind(str(tmp_path / SOCKET_NAME))
         listening.listen()
-        channel = Channel(folder, SECONDS)
+        channel = Channel(tmp_path, SECONDS)
         theirs, _ = listening.accept()
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, server._SEND_BUFFER_BYTES)
         theirs.settimeout(SECONDS)
-    return channel, theirs
+    yield channel, theirs
+    theirs.close()
 
 
-def test_slots_released_after_shutdown_reach_a_slow_sidecar(
-    tmp_path: Path,
-) -> None:
-    channel, theirs = connected(tmp_path)
+def test_slots_released_after_shutdown_reach_a_slow_sidecar(ends: Ends) -> None:
+    channel, theirs = ends
     channel.shutdown()
     released: list[int] = []
 
@@ -50,15 +52,13 @@ def test_slots_released_after_shutdown_reach_a_slow_sidecar(
     reading.start()
     for slot in SLOTS:
         channel.release(slot)
-    del channel
+    channel._socket.close()
     reading.join(SECONDS)
     assert released == list(SLOTS)
-    theirs.close()
 
 
-def test_a_closed_job_is_reported_behind_the_slots_of_unread_batches(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    theirs.settimeout(SECONDS)
+def test_a_closed_job_is_reported_behind_the_slots_of_unread_batches(ends: Ends) -> None:
+    channel, theirs = ends
     theirs.send(trainer_pb2.FromSidecar(unit=trainer_pb2.Unit(slot=7)).SerializeToString())
     channel.shutdown()
     channel.drop_unread()
@@ -70,56 +70,14 @@ def test_a_closed_job_is_reported_behind_the_slots_of_unread_batches(tmp_path: P
     channel.release_job()  # a sidecar that is gone has released the job
 
 
-def test_slots_return_at_once_after_shutdown_even_if_another_thread_still_reads(
-    tmp_path: Path,
-) -> None:
-    channel, theirs = connected(tmp_path)
-    theirs.settimeout(SECONDS)
-    channel.shutdown()
-    assert list(channel.drain()) == []
-    channel.release(7)
-    assert trainer_pb2.FromTrainer.FromString(theirs.recv(1 << 17)).release.slots == [7]
-    theirs.close()
-
-
-def test_an_idle_channel_returns_slots_at_once(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    channel.mark_idle()
-    channel.release(7)
-    assert trainer_pb2.FromTrainer.FromString(theirs.recv(TO_SIDECAR_BYTES)).release.slots == [7]
-    theirs.close()
-
-
-def test_the_largest_start_of_an_epoch_reaches_the_sidecar(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    start = trainer_pb2.StartEpoch(generation=1, epoch=1, position=largest_position())
-    channel.send(start=start)
-    received = trainer_pb2.FromTrainer.FromString(theirs.recv(TO_SIDECAR_BYTES))
-    assert received.start == start
-    theirs.close()
-
-
-def test_too_long_a_message_to_the_sidecar_is_an_error(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_too_long_a_message_to_the_sidecar_is_an_error(ends: Ends) -> None:
+    channel, _ = ends
     with pytest.raises(ConfigError, match="too many components"):
         channel.send(open=trainer_pb2.Open(dataset_id="x" * TO_SIDECAR_BYTES))
-    theirs.close()
 
 
-def test_too_long_a_message_from_the_sidecar_is_an_error(tmp_path: Path) -> None:
-    """It would be cut off; an older sidecar may send it."""
-    channel, theirs = connected(tmp_path)
-    longest = trainer_pb2.FromSidecar(waiting={"what": "x" * (TO_TRAINER_BYTES - 8)})
-    theirs.send(longest.SerializeToString())
-    assert channel.receive(SECONDS) == longest
-    theirs.send(bytes(TO_TRAINER_BYTES + 1))
-    with pytest.raises(ProtocolError, match="upgrade the sidecar"):
-        channel.receive(SECONDS)
-    theirs.close()
-
-
-def test_many_slots_are_released_in_several_packets(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_many_slots_are_released_in_several_packets(ends: Ends) -> None:
+    channel, theirs = ends
     slots = [2**63 + slot for slot in range(30_000)]
     channel._released.extend(slots)
     released: list[int] = []
@@ -134,7 +92,6 @@ def test_many_slots_are_released_in_several_packets(tmp_path: Path) -> None:
     channel.mark_idle()
     reading.join(SECONDS)
     assert released == slots
-    theirs.close()
 
 
 def released_slots(theirs: socket.socket) -> list[int]:
@@ -148,8 +105,8 @@ def released_slots(theirs: socket.socket) -> list[int]:
         return slots
 
 
-def test_a_busy_loop_returns_eight_slots_together_or_with_its_next_receive(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_a_busy_loop_returns_eight_slots_together_or_with_its_next_receive(ends: Ends) -> None:
+    channel, theirs = ends
     for slot in range(7):
         channel.release(slot)
     assert released_slots(theirs) == []
@@ -159,20 +116,18 @@ def test_a_busy_loop_returns_eight_slots_together_or_with_its_next_receive(tmp_p
     assert released_slots(theirs) == []
     assert channel.receive(0) is None
     assert released_slots(theirs) == [8]
-    theirs.close()
 
 
-def test_a_receive_ends_the_idle_time(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_a_receive_ends_the_idle_time(ends: Ends) -> None:
+    channel, theirs = ends
     channel.mark_idle()
     assert channel.receive(0.01) is None
     channel.release(1)
     assert released_slots(theirs) == []
-    theirs.close()
 
 
-def test_a_slot_returns_at_once_while_another_thread_waits_for_a_batch(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_a_slot_returns_at_once_while_another_thread_waits_for_a_batch(ends: Ends) -> None:
+    channel, theirs = ends
     found: list[object] = []
     reading = threading.Thread(target=lambda: found.append(channel.receive(SECONDS)), daemon=True)
     channel.release(6)
@@ -185,23 +140,21 @@ def test_a_slot_returns_at_once_while_another_thread_waits_for_a_batch(tmp_path:
     assert found == [trainer_pb2.FromSidecar(waiting={"what": "rows"})]
     channel.release(8)
     assert released_slots(theirs) == []
-    theirs.close()
 
 
-def test_a_fork_does_not_return_the_slots_of_its_parent(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_a_fork_does_not_return_the_slots_of_its_parent(ends: Ends) -> None:
+    channel, theirs = ends
     channel.mark_idle()
     channel.pid += 1
     channel.release(1)
     assert released_slots(theirs) == []
-    theirs.close()
 
 
 def test_slots_that_a_full_socket_does_not_take_are_sent_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "_RELEASE_SECONDS", 0.01)
-    channel, theirs = connected(tmp_path)
+    channel, theirs = ends
     channel.mark_idle()
     sent = 0
     while channel._idle:  # until the socket is full
@@ -211,11 +164,10 @@ def test_slots_that_a_full_socket_does_not_take_are_sent_later(
     assert len(found) == sent - 1
     assert channel.receive(0) is None
     assert found + released_slots(theirs) == list(range(sent))
-    theirs.close()
 
 
-def test_the_longest_messages_are_sent_and_received(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_the_longest_messages_are_sent_and_received(ends: Ends) -> None:
+    channel, theirs = ends
 
     def text(size: int, message: type[trainer_pb2.FromSidecar | trainer_pb2.FromTrainer]) -> str:
         field = {"waiting": {"what": "x" * size}, "open": {"dataset_id": "x" * size}}
@@ -232,14 +184,16 @@ def test_the_longest_messages_are_sent_and_received(tmp_path: Path) -> None:
     assert received.waiting.what == what
     channel.send(open={"dataset_id": text(TO_SIDECAR_BYTES, trainer_pb2.FromTrainer)})
     assert len(theirs.recv(2 * TO_SIDECAR_BYTES)) == TO_SIDECAR_BYTES
-    theirs.close()
+    theirs.send(bytes(TO_TRAINER_BYTES + 1))
+    with pytest.raises(ProtocolError, match="upgrade the sidecar"):
+        channel.receive(SECONDS)
 
 
 def test_a_sidecar_that_reads_nothing_counts_as_disconnected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "_SEND_SECONDS", 0.05)
-    channel, theirs = connected(tmp_path)
+    channel, _ = ends
 
     def fill() -> None:
         for _ in range(10_000):
@@ -247,11 +201,10 @@ def test_a_sidecar_that_reads_nothing_counts_as_disconnected(
 
     with pytest.raises(SidecarDisconnected, match="it has read nothing"):
         fill()
-    theirs.close()
 
 
-def test_the_end_of_a_connection_is_noticed(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_the_end_of_a_connection_is_noticed(ends: Ends) -> None:
+    channel, theirs = ends
     assert not channel.wait_for_hangup(0.01)
     theirs.close()
     assert channel.wait_for_hangup(SECONDS)
@@ -260,54 +213,15 @@ def test_the_end_of_a_connection_is_noticed(tmp_path: Path) -> None:
         channel.receive(SECONDS)
 
 
-def test_a_sidecar_that_accepts_no_connection_is_an_error_after_the_timeout(tmp_path: Path) -> None:
-    path = str(tmp_path / SOCKET_NAME)
-    with (
-        packet_socket.new() as listening,
-        packet_socket.new() as first,
-    ):
-        listening.bind(path)
-        listening.listen(0)
-        first.connect(path)  # fills the queue
-        with pytest.raises(UnavailableError, match="no sidecar answers"):
-            Channel(tmp_path, 0.05)
-
-
-def test_a_socket_that_was_closed_here_counts_as_disconnected(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    channel.disown()
-    with pytest.raises(SidecarDisconnected):
-        channel.receive(0)
-    theirs.close()
-
-
-def test_slots_that_were_released_before_a_shutdown_return(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    channel.release(1)
-    channel.shutdown()
-    assert released_slots(theirs) == [1]
-    theirs.close()
-
-
-def test_the_address_is_that_of_the_mapped_ring(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    assert channel.address == 0
-    (tmp_path / "ring").write_bytes(bytes(4096))
-    channel.map_ring("ring", 4096)
-    assert channel.address > 0
-    theirs.close()
-
-
-def test_a_written_file_is_as_open_as_the_folder(tmp_path: Path) -> None:
+def test_a_written_file_is_as_open_as_the_folder(tmp_path: Path, ends: Ends) -> None:
     tmp_path.chmod(0o777)
-    channel, theirs = connected(tmp_path)
+    channel, _ = ends
     channel.write_file("dataset", b"graph")
     assert (tmp_path / "dataset").stat().st_mode & 0o777 == shared_files.mode(tmp_path)
-    theirs.close()
 
 
-def test_messages_of_a_sidecar_that_ended_with_unread_packets_are_read(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_messages_of_a_sidecar_that_ended_with_unread_packets_are_read(ends: Ends) -> None:
+    channel, theirs = ends
     sent = trainer_pb2.FromSidecar(waiting={"what": "rows"})
     channel.send(open=trainer_pb2.Open())
     theirs.send(sent.SerializeToString())
@@ -320,17 +234,26 @@ def test_a_folder_without_a_sidecar_is_an_error(tmp_path: Path) -> None:
         Channel(tmp_path, SECONDS)
 
 
-def test_a_fork_closes_its_copy_of_the_socket(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
-    channel.release(1)
-    channel.disown()
-    assert theirs.recv(1 << 17) == b"", "no slot was sent"
-    theirs.close()
-
-
-def test_a_packet_that_is_not_a_message_is_an_error_of_the_protocol(tmp_path: Path) -> None:
-    channel, theirs = connected(tmp_path)
+def test_a_packet_that_is_not_a_message_is_an_error_of_the_protocol(ends: Ends) -> None:
+    channel, theirs = ends
     with theirs:
         theirs.send(b"\xff" * 20)
         with pytest.raises(ProtocolError, match="something else than a message"):
             channel.receive(SECONDS)
+
+
+def test_slots_that_were_released_before_a_shutdown_return(ends: Ends) -> None:
+    channel, theirs = ends
+    channel.release(1)
+    channel.shutdown()
+    assert released_slots(theirs) == [1]
+
+
+def test_slots_return_at_once_after_shutdown_even_if_another_thread_still_reads(
+    ends: Ends,
+) -> None:
+    channel, theirs = ends
+    channel.shutdown()
+    assert list(channel.drain()) == []
+    channel.release(7)
+    assert released_slots(theirs) == [7]

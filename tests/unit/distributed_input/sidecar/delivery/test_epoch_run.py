@@ -19,7 +19,7 @@ import pytest
 from distributed_input.api.errors import DatasetFnError, ReplayWarning, UnavailableError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment.share import share_of
-from distributed_input.client.reader import InputReader
+from distributed_input.client.consumer import Consumer
 from distributed_input.link.errors import Cancelled
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.delivery import epoch_run
@@ -43,7 +43,7 @@ def system(tmp_path: Path) -> Iterator[System]:
         yield system
 
 
-def batches(reader: InputReader) -> list[list[int]]:
+def batches(reader: Consumer) -> list[list[int]]:
     """Read one epoch. Return the numbers of the rows in each batch."""
     return [
         np.array(batch.buffers[0]).view(np.int64).tolist() for batch in reader.units(reader.begin())

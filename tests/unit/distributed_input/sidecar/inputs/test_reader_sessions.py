@@ -12,9 +12,9 @@ import pytest
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import share
-from distributed_input.client import open_readers
-from distributed_input.client.reader import InputReader
-from distributed_input.link.trainer.ring import Batch
+from distributed_input.client import open_consumers
+from distributed_input.client.consumer import Consumer
+from distributed_input.link.trainer.slots import Batch
 from distributed_input.sidecar.delivery import outbox
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.reader_sessions import ConsumerStats
@@ -45,7 +45,7 @@ def stats(job: JobInput) -> ConsumerStats:
     return job.sessions.stats()
 
 
-def read(reader: InputReader, batches: int | None = None) -> int:
+def read(reader: Consumer, batches: int | None = None) -> int:
     """Read some or all batches of the next epoch. Return their number of rows."""
     return sum(batch.rows for batch in itertools.islice(reader.units(reader.begin()), batches))
 
@@ -124,7 +124,7 @@ def test_a_trainer_that_closes_within_an_epoch_has_not_finished(
 def test_the_last_report_of_a_replaced_trainer_counts(
     system: System, job: JobInput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_readers, "add", lambda reader: None)  # as if in another process
+    monkeypatch.setattr(open_consumers, "add", lambda reader: None)  # as if in another process
     first = system.connect()
     read(first, 2)
     before = job.sessions._current
@@ -224,7 +224,7 @@ def test_trainers_that_start_again_together_begin_a_new_run(tmp_path: Path) -> N
             jobs.append(system.add_sidecar(consumer, 2))
         runs: list[list[str]] = []
         for _ in range(2):
-            readers = [InputReader(folder, "train", 10.0) for folder in folders]
+            readers = [Consumer(folder, "train", 10.0) for folder in folders]
             assert all(job.link.publish_facts(10.0, threading.Event()) for job in jobs)
             for reader in readers:
                 reader.open(reader.welcome.config, b"", 1)

@@ -10,7 +10,7 @@ import pytest
 from distributed_input.api.errors import ConfigError, FencedError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.client import open_readers
+from distributed_input.client import open_consumers
 from distributed_input.link.trainer import packet_socket
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
@@ -31,7 +31,7 @@ def test_a_trainer_that_reads_nothing_does_not_block_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older trainer is in another process, so the newer one cannot close it."""
-    monkeypatch.setattr(open_readers, "add", lambda reader: None)
+    monkeypatch.setattr(open_consumers, "add", lambda reader: None)
     with running(tmp_path, ROWS) as system:
         job = system.add_sidecar()
         older = system.connect()

@@ -16,7 +16,7 @@ from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.api.proto.trainer_pb2 import Anchor
 from distributed_input.assignment.share import share_of
 from distributed_input.client import session
-from distributed_input.client.reader import InputReader
+from distributed_input.client.consumer import Consumer
 from distributed_input.sidecar.steps import step_barrier
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
@@ -36,7 +36,7 @@ LONG = ROWS * 2 // SPLITS * 2 // BATCH
 """Number of steps of consumer 0, whose partition has two of the three splits."""
 
 
-def trainers(system: System, folder: Path) -> list[InputReader]:
+def trainers(system: System, folder: Path) -> list[Consumer]:
     """Connect two trainers. The second has fewer rows, and a buffer for all of them."""
     readers = []
     for consumer, buffer in enumerate((1 << 12, 1 << 16)):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.compute.task_queue import ComputeTask, Need
 from distributed_input.worker.streams.shared_producers import SharedProducers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distributed_input.api.proto import worker_pb2
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.streams.block_producer import BlockProducer
 from distributed_input.worker.streams.block_window import BlockWindow

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import DatasetFnError, SpecError
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.compute.task_queue import ComputeTask

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.link.blocks.counters import StreamCounters
+from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker.datasets.split_iterator import SplitIterator

@@ -1,4 +1,4 @@
-"""A batch is a view of the ring, and its slot is released with the last reference to it."""
+"""A batch is a view of the slots, and its slot is released with the last reference to it."""
 
 from __future__ import annotations
 
@@ -11,69 +11,63 @@ import pytest
 
 from distributed_input.api.errors import ProtocolError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.client.reader import InputReader
-from distributed_input.link.trainer.ring import Batch, Ring
+from distributed_input.client.consumer import Consumer
+from distributed_input.link.trainer.slots import Batch, Slots
 from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
 
 
-class Owner:
-    def __init__(self) -> None:
-        self.released: list[int] = []
-
-    def release(self, slot: int) -> None:
-        self.released.append(slot)
-
-
-def batch_of(folder: Path, owner: Owner) -> tuple[Ring, Batch]:
-    path = folder / "ring"
+def batch_of(folder: Path, released: list[int]) -> tuple[Slots, Batch]:
+    path = folder / "slots"
     path.write_bytes(bytes(range(64)))
-    ring = Ring(path, 64)
-    return ring, ring.batch(trainer_pb2.Unit(slot=8, rows=2, offsets=[8, 16], sizes=[4, 2]), owner)
+    slots = Slots(path, 64)
+    return slots, slots.batch(
+        trainer_pb2.Unit(slot=8, rows=2, offsets=[8, 16], sizes=[4, 2]), released.append
+    )
 
 
-def test_the_buffers_are_views_of_the_ring(tmp_path: Path) -> None:
-    ring, batch = batch_of(tmp_path, Owner())
+def test_the_buffers_are_views_of_the_slots(tmp_path: Path) -> None:
+    slots, batch = batch_of(tmp_path, [])
     assert batch.rows == 2
     assert [buffer.tolist() for buffer in batch.buffers] == [[8, 9, 10, 11], [16, 17]]
     addresses = [buffer.__array_interface__["data"][0] for buffer in batch.buffers]
-    assert addresses == [ring.address + 8, ring.address + 16]
+    assert addresses == [slots.address + 8, slots.address + 16]
 
 
 def test_the_arrays_of_a_batch_are_read_only(tmp_path: Path) -> None:
-    _, batch = batch_of(tmp_path, Owner())
+    _, batch = batch_of(tmp_path, [])
     with pytest.raises(ValueError, match="read-only"):
         batch.buffers[0][0] = 1
 
 
 def test_a_slot_that_was_overwritten_shows_what_the_sidecar_writes_later(tmp_path: Path) -> None:
-    ring, batch = batch_of(tmp_path, Owner())
-    ctypes.memset(ring.address + 8, 1, 4)  # as TensorFlow does, which ignores the flag
+    slots, batch = batch_of(tmp_path, [])
+    ctypes.memset(slots.address + 8, 1, 4)  # as TensorFlow does, which ignores the flag
     assert batch.buffers[0].tolist() == [1, 1, 1, 1]
-    with (tmp_path / "ring").open("r+b") as sidecar:
+    with (tmp_path / "slots").open("r+b") as sidecar:
         sidecar.seek(8)
         sidecar.write(b"abcd")
     assert batch.buffers[0].tobytes() == b"abcd"
 
 
 def test_the_slot_is_released_once_with_the_last_view(tmp_path: Path) -> None:
-    owner = Owner()
-    _, batch = batch_of(tmp_path, owner)
+    released: list[int] = []
+    _, batch = batch_of(tmp_path, released)
     view = np.asarray(batch.buffers[1])[1:]
     del batch
     gc.collect()
-    assert owner.released == []
+    assert released == []
     del view
     gc.collect()
-    assert owner.released == [8]
+    assert released == [8]
 
 
 def test_a_unit_without_buffers_is_released_too(tmp_path: Path) -> None:
-    owner = Owner()
-    ring, batch = batch_of(tmp_path, Owner())
-    batch = ring.batch(trainer_pb2.Unit(slot=8), owner)
+    released: list[int] = []
+    slots, batch = batch_of(tmp_path, [])
+    batch = slots.batch(trainer_pb2.Unit(slot=8), released.append)
     assert batch == Batch(0, [])
     gc.collect()
-    assert owner.released == [8]
+    assert released == [8]
 
 
 @pytest.mark.parametrize(
@@ -87,15 +81,15 @@ def test_a_unit_without_buffers_is_released_too(tmp_path: Path) -> None:
     ],
     ids=["after its end", "before its slot", "far away", "empty", "sizes missing"],
 )
-def test_a_batch_outside_of_the_ring_is_refused(tmp_path: Path, unit: trainer_pb2.Unit) -> None:
-    ring, _ = batch_of(tmp_path, Owner())
+def test_a_batch_outside_of_the_slots_is_refused(tmp_path: Path, unit: trainer_pb2.Unit) -> None:
+    slots, _ = batch_of(tmp_path, [])
     with pytest.raises(ProtocolError, match="outside of its 64 bytes"):
-        ring.batch(unit, Owner())
+        slots.batch(unit, list[int]().append)
 
 
-def test_an_epoch_does_not_continue_behind_a_unit_outside_of_the_ring(tmp_path: Path) -> None:
+def test_an_epoch_does_not_continue_behind_a_unit_outside_of_the_slots(tmp_path: Path) -> None:
     sidecar = Sidecar(tmp_path)
-    reader = InputReader(tmp_path, "", SECONDS)
+    reader = Consumer(tmp_path, "", SECONDS)
     reader.open(types_pb2.Job(), b"", 1)
     trainer = sidecar.trainer()
     generation = reader.begin()

@@ -1,4 +1,4 @@
-"""The reader of one input: epochs of units, over any number of sidecar processes.
+"""The consumer of one input: epochs of units, over any number of sidecar processes.
 
 This module is long because its methods share the state that two locks protect.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from distributed_input.api.errors import (
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment import identity
 from distributed_input.assignment.jobs import is_same
-from distributed_input.client import open_readers, reconnect
-from distributed_input.client.batch_queue import BatchQueue, ReceivedUnit
+from distributed_input.client import open_consumers
+from distributed_input.client.batch_queue import BatchQueue
 from distributed_input.client.epoch_state import (
     EpochState,
     StepCounter,
@@ -30,19 +31,22 @@ from distributed_input.client.epoch_state import (
     require_current,
     without_traceback,
 )
-from distributed_input.client.position_log import PositionLog, behind
+from distributed_input.client.position_log import behind
 from distributed_input.client.session import SidecarSession
-from distributed_input.link.trainer.ring import Batch
+from distributed_input.link.trainer.slots import Batch
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
+from distributed_input.rows.decode import decode
+from distributed_input.rows.elements import ElementSpec
 
 _BURST_UNITS = 64
+_POLL_SECONDS = 1.0  # until the watcher of a consumer that was not closed, only dropped, ends
 
 
-class InputReader:
-    """A thread-safe reader of units; one epoch at a time.
+class Consumer:
+    """A thread-safe consumer of units; one epoch at a time.
 
-    It connects the session (the sidecar's connection), the queue of received units and the log of
-    positions. Two locks protect them: `_receive_lock` for receiving and reconnecting, and
+    It connects the session (the sidecar's connection), the queue of received units and the epoch.
+    Two locks protect them: `_receive_lock` for receiving and reconnecting, and
     `_state_lock` for the state that iterators and checkpoints share.
 
     Args:
@@ -51,6 +55,10 @@ class InputReader:
         timeout: seconds to wait for a sidecar, initially and after the end of one.
         job: the name of the job; empty: the input's own job.
         accept_changed_dataset: restore positions of another dataset too.
+
+    Attributes:
+        source: the folder of the sidecar, and the full name of the job.
+        prefetches: units are prefetched and no counter counts the loop's steps.
     """
 
     def __init__(
@@ -61,11 +69,9 @@ class InputReader:
         job: str = "",
         accept_changed_dataset: bool = False,
     ) -> None:
-        self._folder = folder
         self._session = SidecarSession(folder, name, timeout, job)
         self._accept_changed_dataset = accept_changed_dataset
         self._queue = BatchQueue()
-        self._positions = PositionLog()
         self._receive_lock = threading.Lock()
         self._state_lock = threading.RLock()
         self._epoch: EpochState | None = None
@@ -73,9 +79,10 @@ class InputReader:
         self._restored_by = 0  # a thread
         self._used_generation = 0  # of a job that was read before on this connection
         self._step_counter: StepCounter | None = None
-        self.prefetches = False  # units are prefetched and no counter counts the loop's steps
+        self.prefetches = False
         self._connect(timeout)
-        open_readers.add(self)
+        self.source = folder, self.welcome.config.name
+        open_consumers.add(self)
 
     @property
     def job(self) -> str:
@@ -91,6 +98,11 @@ class InputReader:
     def opened(self) -> trainer_pb2.Opened:
         """The current sidecar's answer to the opened job."""
         return self._session.opened
+
+    @property
+    def spec(self) -> ElementSpec:
+        """The spec of a row, or of a whole element."""
+        return ElementSpec.from_json(self.opened.job.row_spec)
 
     # Opening.
 
@@ -128,12 +140,7 @@ class InputReader:
 
     def _connect(self, timeout: float) -> None:
         self._session.connect(timeout)
-        reconnect.watch(self, self._session.channel)
-
-    @property
-    def source(self) -> tuple[Path, str]:
-        """The folder of the sidecar, and the full name of the job."""
-        return self._folder, self.welcome.config.name
+        _watch(weakref.ref(self), self._session.channel)
 
     # Epochs.
 
@@ -142,11 +149,6 @@ class InputReader:
         """The number of the running epoch on this connection; 0 before the first."""
         return self._epoch.generation if self._epoch is not None else 0
 
-    @property
-    def begun(self) -> bool:
-        """Whether an epoch has begun on this connection."""
-        return self._epoch is not None
-
     def begin(self) -> int:
         """Start the next epoch, drop the rest of the running one, and return its generation.
 
@@ -154,7 +156,7 @@ class InputReader:
 
         Raises:
             PositionError: the restored position belongs to another dataset.
-            DistributedInputError: the reader is closed, or fenced for good.
+            DistributedInputError: the consumer is closed, or fenced for good.
         """
         self._session.check_open()
         last = self._epoch
@@ -176,7 +178,8 @@ class InputReader:
             epoch.iterator = epoch.counter.iterators if epoch.counter is not None else 0
             if position is not None and position.end:
                 position = None  # the new epoch starts at its beginning
-            self._positions.restart(position)
+            if position is not None:
+                epoch.positions.append(0, position)
             if last is not None:
                 self._report(last)
             self._session.start(
@@ -201,15 +204,15 @@ class InputReader:
             del batch  # do not hold its slot while the next one is awaited
 
     def decoded(
-        self, decode: Callable[[Batch], Any], generation: int | None = None
+        self, decode_unit: Callable[[Batch], Any], generation: int | None = None
     ) -> Iterator[Any]:
-        """Yield what `decode` makes of the units of an epoch, as `units`.
+        """Yield what `decode_unit` makes of the units of an epoch, as `units`.
 
         Its SpecError ends the loop. The other trainers get it, too: they would wait for this one.
         """
         for batch in self.units(generation):
             try:
-                value = decode(batch)
+                value = decode_unit(batch)
             except SpecError as error:
                 if (epoch := self._epoch) is not None:
                     self._report(epoch, str(error))
@@ -217,6 +220,13 @@ class InputReader:
             del batch  # do not hold its slot while the next one is awaited
             yield value
             del value
+
+    def arrays(self, generation: int) -> Iterator[Any]:
+        """Yield the units of an epoch as nested numpy arrays, as `units`."""
+        spec, whole = self.spec, not self.opened.unit_rows
+        return self.decoded(
+            lambda batch: decode(spec, None if whole else batch.rows, batch.buffers), generation
+        )
 
     def bursts(self, generation: int | None = None) -> Iterator[list[Batch]]:
         """Yield the units of an epoch, as `units`, in lists: units that arrived together."""
@@ -261,9 +271,10 @@ class InputReader:
                 epoch = require_current(self._epoch, generation)
                 try:
                     item = self._queue.pop(generation)
-                    if isinstance(item, ReceivedUnit):
-                        return self._read(item, epoch)
                     if item is not None:
+                        channel, received = item
+                        if isinstance(received, trainer_pb2.Unit):
+                            return self._read(channel, received, epoch)
                         epoch.ended = True
                         self._report(epoch)
                         self._session.channel.mark_idle()
@@ -319,15 +330,14 @@ class InputReader:
             if self._epoch is not None:
                 self._epoch.error = without_traceback(error)
 
-    def _read(self, received: ReceivedUnit, epoch: EpochState) -> Batch:
-        unit, batch = received.unit, received.source.batch(received.unit)
+    def _read(self, channel: Channel, unit: trainer_pb2.Unit, epoch: EpochState) -> Batch:
+        batch = channel.batch(unit)
         epoch.units += 1
         in_step = epoch.units % self._session.replicas
         self._session.meter.add_unit(unit.rows, ends_batch=not in_step)
         if unit.HasField("after"):
             with self._state_lock:
-                if self._epoch is epoch:  # else the log has the positions of a newer one
-                    self._positions.append(epoch.units, unit.after)
+                epoch.positions.append(epoch.units, unit.after)
         if self._session.meter.report_due:
             self._report(epoch)
         return batch
@@ -362,7 +372,7 @@ class InputReader:
             if requested is not None:
                 consumed = epoch.consumed_units(requested, replicas)
             start = self._session.epoch_start(epoch.epoch)
-            position = self._positions.at(consumed, self._session.units_per_step, start)
+            position = epoch.positions.at(consumed, self._session.units_per_step, start)
             identity.stamp(position, self.opened.job)
             seen = epoch.units
             if requested is not None:  # the last step may have seen the end
@@ -438,7 +448,16 @@ class InputReader:
                     units = self._queue.keep_only(self._epoch.generation)
                     after = behind(self.position(), units, session.units_per_step)
                     identity.stamp(after, self.opened.job)  # units have positions without it
-                    session.resume(self._epoch.resumption(after, len(units)))
+                    epoch = self._epoch
+                    epoch.units_before = epoch.units + len(units)
+                    begun = after.step or after.extra_units
+                    session.resume(
+                        trainer_pb2.StartEpoch(
+                            generation=epoch.generation,
+                            epoch=epoch.epoch,
+                            position=after if begun else None,
+                        )
+                    )
                     session.report(session.generation, 0)  # the new one gets the totals
                 return
             except SidecarDisconnected as error:
@@ -458,16 +477,16 @@ class InputReader:
             self._session.error = error
         if self._epoch is not None:
             self._report(self._epoch)
-        self._session.shutdown()
+        self._session.channel.shutdown()
         with self._receive_lock:  # `shutdown` wakes the thread that holds it
             self._queue.clear()
-            self._session.drop_unread()
-            self._session.release_job()
+            self._session.channel.drop_unread()
+            self._session.channel.release_job()
 
     def stop(self, error: DistributedInputError) -> None:
         """Let iterators raise `error`. The sidecar keeps the job: the trainer may return."""
         self._session.error = self._session.error or error
-        self._session.shutdown()
+        self._session.channel.shutdown()
 
     def disown(self) -> None:
         """Leave the connection to the parent of this process, a fork; iterators raise an error."""
@@ -477,3 +496,21 @@ class InputReader:
         error = self._session.disown()
         if self._epoch is not None:
             self._epoch.error = error
+
+
+def _watch(consumer: weakref.ref[Consumer], channel: Channel) -> None:
+    """Let the consumer reconnect when the channel ends, also if no thread waits for a batch.
+
+    A trainer may compute for a long time between two batches. Other trainers may need the next
+    sidecar of this one before that.
+    """
+
+    def wait() -> None:
+        while not channel.wait_for_hangup(_POLL_SECONDS):
+            if consumer() is None:
+                return
+        remaining = consumer()
+        if remaining is not None:
+            remaining.reconnect_from(channel)
+
+    threading.Thread(target=wait, name="sidecar-watch", daemon=True).start()

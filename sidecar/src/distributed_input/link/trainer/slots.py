@@ -16,22 +16,15 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.errors import ProtocolError
 from distributed_input.api.proto import trainer_pb2
-
-
-class SlotOwner(Protocol):
-    """The object that returns slots to the sidecar."""
-
-    def release(self, slot: int) -> None:
-        """Return a slot to the sidecar, from any thread and without a lock."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +43,10 @@ class Batch:
 class _Slot:
     """The owner of one slot: releases it when nothing refers to it any more."""
 
-    __slots__ = ("__array_interface__", "_owner", "_slot")
+    __slots__ = ("__array_interface__", "_release", "_slot")
 
-    def __init__(self, owner: SlotOwner, slot: int, address: int, size: int) -> None:
-        self._owner = owner
+    def __init__(self, release: Callable[[int], None], slot: int, address: int, size: int) -> None:
+        self._release = release
         self._slot = slot
         self.__array_interface__ = {
             "data": (address, True),  # read-only
@@ -63,14 +56,14 @@ class _Slot:
         }
 
     def __del__(self) -> None:
-        self._owner.release(self._slot)
+        self._release(self._slot)
 
 
-class Ring:
-    """A mapping of the ring file.
+class Slots:
+    """The file of the slots, mapped.
 
     Attributes:
-        address: the address of the ring in this process.
+        address: its address in this process.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -82,13 +75,13 @@ class Ring:
         self._memory = np.frombuffer(self._map, np.uint8)
         self.address: int = self._memory.__array_interface__["data"][0]
 
-    def batch(self, unit: trainer_pb2.Unit, owner: SlotOwner) -> Batch:
-        """Return the unit as views of the ring.
+    def batch(self, unit: trainer_pb2.Unit, release: Callable[[int], None]) -> Batch:
+        """Return the unit as views of its slot.
 
-        The views share one reference to `owner`, which must keep this ring alive.
+        The last of these views calls `release`, which must keep this object alive.
 
         Raises:
-            ProtocolError: the unit is not in the ring.
+            ProtocolError: the unit is outside of the file.
         """
         spans = list(zip(unit.offsets, unit.sizes, strict=False))
         end = max((offset + size for offset, size in spans), default=unit.slot)
@@ -101,6 +94,6 @@ class Ring:
                 "sidecar's image"
             )
         size = max(0, end - unit.slot)
-        whole = np.asarray(_Slot(owner, unit.slot, self.address + unit.slot, size))
+        whole = np.asarray(_Slot(release, unit.slot, self.address + unit.slot, size))
         starts = [(offset - unit.slot, size) for offset, size in spans]
         return Batch(unit.rows, [whole[start : start + size] for start, size in starts])

@@ -1,4 +1,4 @@
-"""A reader continues with the next sidecar, unless it gets an error.
+"""A consumer continues with the next sidecar, unless it gets an error.
 
 This module is long because all tests of one module are in one file.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import queue
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,31 +23,9 @@ from distributed_input.api.errors import (
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.assignment import identity
 from distributed_input.client import session
+from distributed_input.client.consumer import Consumer
 from distributed_input.client.input import Input
-from distributed_input.client.reader import InputReader
-from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
-
-
-@pytest.fixture
-def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
-    sidecar = Sidecar(tmp_path)
-    yield sidecar
-    sidecar.close()
-
-
-def opened(folder: Path, timeout: float = SECONDS) -> InputReader:
-    reader = InputReader(folder, "", timeout)
-    reader.open(types_pb2.Job(), b"", 1)
-    return reader
-
-
-def begun(folder: Path, sidecar: Sidecar) -> tuple[InputReader, Trainer, int]:
-    """Return a reader whose sidecar has received the start of its epoch."""
-    reader = opened(folder)
-    trainer = sidecar.trainer()
-    generation = reader.begin()
-    assert trainer.start().generation == generation
-    return reader, trainer, generation
+from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer, begun, opened
 
 
 def fail(trainer: Trainer, kind: str) -> None:
@@ -61,63 +38,42 @@ def watchers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "sidecar-watch"]
 
 
-def test_the_next_sidecar_gets_the_position_while_no_batch_is_requested(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    units = reader.units(generation)
+def test_the_next_sidecar_gets_the_position_while_no_batch_is_requested(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    units = consumer.units(generation)
     for index in range(3):
         trainer.unit(generation, index, step=index + 1)
     assert next(units).rows == 1
-    sidecar.close()
-    trainer.close()
-    later = Sidecar(tmp_path, 1)
-    start = later.trainer().start()  # before a batch is requested
+    start = sidecar.replaced(trainer).start()  # before a batch is requested
     assert (start.generation, start.position.step) == (generation, 3)
     assert [next(units).rows, next(units).rows] == [1, 1], "units that had arrived are kept"
-    reader.close()
-    later.close()
 
 
-def test_the_next_sidecar_gets_the_totals_before_the_first_batch(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    units = reader.units(generation)
+def test_the_next_sidecar_gets_the_totals_before_the_first_batch(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    units = consumer.units(generation)
     for index in range(2):
         trainer.unit(generation, index, step=index + 1)
     assert [next(units).rows, next(units).rows] == [1, 1]
-    sidecar.close()
-    trainer.close()
-    later = Sidecar(tmp_path, 1)
-    after = later.trainer()
+    after = sidecar.replaced(trainer)
     after.start()
     received = after.received.get(timeout=SECONDS).progress.received
     assert (received.rows, received.batches) == (2, 2)
-    reader.close()
-    later.close()
 
 
-def test_a_new_sidecar_gets_the_position_of_an_epoch_that_has_ended(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
+def test_a_new_sidecar_gets_the_position_of_an_epoch_that_has_ended(sidecar: Sidecar) -> None:
     """Other trainers may still need the end of this one."""
-    reader, trainer, generation = begun(tmp_path, sidecar)
+    consumer, trainer, generation = begun(sidecar)
     trainer.unit(generation, 0, step=1)
     trainer.send(end={"generation": generation, "units": 1})
-    assert len(list(reader.units(generation))) == 1
-    sidecar.close()
-    trainer.close()
-    later = Sidecar(tmp_path, 1)
-    after = later.trainer()
+    assert len(list(consumer.units(generation))) == 1
+    after = sidecar.replaced(trainer)
     assert after.start().position.step == 1
     after.send(end={"generation": generation})  # for the second time
-    assert reader.begin() == generation + 1
+    assert consumer.begin() == generation + 1
     assert after.start().generation == generation + 1
     after.unit(generation + 1, 0, step=1)
-    assert next(reader.units(generation + 1)).rows == 1
-    reader.close()
-    later.close()
+    assert next(consumer.units(generation + 1)).rows == 1
 
 
 class Loop:
@@ -147,11 +103,11 @@ def test_a_position_counts_the_whole_elements_that_the_loop_consumed(
     per_step, elements = 8, 15
     job = types_pb2.Job(name="train", partitions=per_step)
     sidecar = Sidecar(tmp_path, opened=trainer_pb2.Opened(job=job, units_per_step=per_step))
-    reader, loop = InputReader(tmp_path, "", SECONDS), Loop()
-    reader.open(types_pb2.Job(), b"", replicas)
-    reader.count_steps(loop)
-    trainer, generation = sidecar.trainer(), reader.begin()
-    units, consumed = reader.units(generation), []
+    consumer, loop = Consumer(tmp_path, "", SECONDS), Loop()
+    consumer.open(types_pb2.Job(), b"", replicas)
+    consumer.count_steps(loop)
+    trainer, generation = sidecar.trainer(), consumer.begin()
+    units, consumed = consumer.units(generation), []
     for index in range(elements):
         trainer.unit(generation, index, step=1 if index + 1 == per_step else None)
     trainer.send(end={"generation": generation, "units": elements})
@@ -159,33 +115,33 @@ def test_a_position_counts_the_whole_elements_that_the_loop_consumed(
         loop.steps += 1
         for _ in range(replicas):
             next(units)
-        position = reader.position(reader.requested_units())
+        position = consumer.position(consumer.requested_units())
         consumed.append(position.step * per_step + position.extra_units)
         assert consumed[-1] == (read + 1) * replicas
         assert not position.end
     loop.steps += 1
     assert len(list(units)) == elements % replicas
-    position = reader.position(reader.requested_units())
+    position = consumer.position(consumer.requested_units())
     assert position.end == (replicas == 1), "the last step of two replicas has one element"
     assert position.step * per_step + position.extra_units == elements + elements % replicas
     loop.steps += 1
-    assert reader.position(reader.requested_units()).end
-    reader.close()
+    assert consumer.position(consumer.requested_units()).end
+    consumer.close()
     sidecar.close()
 
 
 @pytest.mark.parametrize("prefetches", [False, True])
 def test_a_counted_position_at_the_end_is_that_of_the_next_epoch(
-    tmp_path: Path, sidecar: Sidecar, prefetches: bool
+    sidecar: Sidecar, prefetches: bool
 ) -> None:
     """If TensorFlow prefetches, only the program knows whether its loop has met the end."""
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    reader.count_steps(None, prefetches=prefetches)
+    consumer, trainer, generation = begun(sidecar)
+    consumer.count_steps(None, prefetches=prefetches)
     for index in range(2):
         trainer.unit(generation, index, step=index + 1)
     trainer.send(end={"generation": generation, "units": 2})
-    assert len(list(reader.units(generation))) == 2
-    train = Input(reader)
+    assert len(list(consumer.units(generation))) == 2
+    train = Input(consumer)
 
     def is_end(batches: int, **over: bool) -> bool:
         return trainer_pb2.Position.FromString(train.position(batches, **over)).end
@@ -194,123 +150,107 @@ def test_a_counted_position_at_the_end_is_that_of_the_next_epoch(
     assert is_end(2, epoch_over=True)
     assert not is_end(1)
     assert not is_end(1, epoch_over=True)
-    reader.close()
 
 
-def test_units_that_a_dead_sidecar_read_ahead_are_dropped(tmp_path: Path, sidecar: Sidecar) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
+def test_units_that_a_dead_sidecar_read_ahead_are_dropped(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
     trainer.send(end={"generation": generation})
-    assert list(reader.units(generation)) == []
+    assert list(consumer.units(generation)) == []
     trainer.unit(generation + 1, 0)  # read ahead
-    sidecar.close()
-    trainer.close()
-    later = Sidecar(tmp_path, 1)
-    after = later.trainer()
+    after = sidecar.replaced(trainer)
     assert after.start().generation == generation
-    assert reader.begin() == generation + 1
+    assert consumer.begin() == generation + 1
     after.unit(generation + 1, 0)
     after.send(end={"generation": generation + 1, "units": 1})
-    assert len(list(reader.units(generation + 1))) == 1
-    reader.close()
-    later.close()
+    assert len(list(consumer.units(generation + 1))) == 1
 
 
 def test_the_position_behind_pending_units_has_the_identity_of_the_dataset(
-    tmp_path: Path, sidecar: Sidecar
+    sidecar: Sidecar,
 ) -> None:
     """The next sidecar refuses a position without it."""
-    reader, trainer, generation = begun(tmp_path, sidecar)
+    _consumer, trainer, generation = begun(sidecar)
     trainer.unit(generation, 0, step=1)
-    sidecar.close()
-    trainer.close()
-    later = Sidecar(tmp_path, 1)
-    position = later.trainer().start().position
+    position = sidecar.replaced(trainer).start().position
     assert (position.step, position.format) == (1, identity.FORMAT)
-    reader.close()
-    later.close()
 
 
-def test_a_fenced_reader_does_not_reconnect(tmp_path: Path, sidecar: Sidecar) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    channel = reader._session.channel
+def test_a_fenced_consumer_does_not_reconnect(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    channel = consumer._session.channel
     trainer.unit(generation, 0, step=1)
     fail(trainer, "FencedError")
     for watcher in watchers():
         watcher.join(SECONDS)
-    reader.reconnect_from(channel)
-    units = reader.units(generation)
+    consumer.reconnect_from(channel)
+    units = consumer.units(generation)
     assert next(units).rows == 1
     for _ in range(2):
         with pytest.raises(FencedError, match="no more"):
-            next(reader.units(generation))
+            next(consumer.units(generation))
         with pytest.raises(FencedError, match="no more"):
-            reader.begin()
+            consumer.begin()
     with pytest.raises(queue.Empty):
         sidecar.trainers.get_nowait()
-    reader.close()
 
 
-def test_other_errors_end_only_the_epoch(tmp_path: Path, sidecar: Sidecar) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
+def test_other_errors_end_only_the_epoch(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
     fail(trainer, "ConfigError")
     for _ in range(2):
         with pytest.raises(ConfigError):
-            next(reader.units(generation))
+            next(consumer.units(generation))
     with pytest.raises(queue.Empty):
         sidecar.trainers.get_nowait()
-    again = reader.begin()
-    request = threading.Thread(target=lambda: next(reader.units(again)))
+    again = consumer.begin()
+    request = threading.Thread(target=lambda: next(consumer.units(again)))
     request.start()
     after = sidecar.trainer()
     assert after.start().generation == again
     after.unit(again, 0, step=1)
     request.join(SECONDS)
     assert not request.is_alive()
-    reader.close()
 
 
-def test_a_failure_of_a_dropped_epoch_does_not_end_the_next_one(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
+def test_a_failure_of_a_dropped_epoch_does_not_end_the_next_one(sidecar: Sidecar) -> None:
     """A sidecar reads ahead, so it may fail at a row that the loop does not request."""
-    reader, trainer, generation = begun(tmp_path, sidecar)
+    consumer, trainer, generation = begun(sidecar)
     trainer.unit(generation, 0, step=1)
-    assert next(reader.units(generation)).rows == 1
+    assert next(consumer.units(generation)).rows == 1
     failure = {"kind": "DatasetFnError", "message": "row 7 cannot be read"}
     trainer.send(failure={**failure, "generation": generation})
-    second = reader.begin()
+    second = consumer.begin()
     assert trainer.start().generation == second
     trainer.unit(second, 0, step=1)
-    units = reader.units(second)
+    units = consumer.units(second)
     assert next(units).rows == 1
     trainer.send(failure={**failure, "generation": second})
     with pytest.raises(DatasetFnError, match="row 7"):
         next(units)
-    reader.begin()
+    consumer.begin()
     start = trainer.start()
     # The position of the loop. The next generation may be in use: the sidecar reads ahead.
     assert (start.generation, start.position.step) == (second + 2, 1)
-    reader.close()
 
 
 @pytest.mark.parametrize("connection", [False, True], ids=["of the epoch", "of the connection"])
 def test_a_failure_that_an_abandoned_iterator_receives_ends_the_new_epoch(
-    tmp_path: Path, sidecar: Sidecar, connection: bool
+    sidecar: Sidecar, connection: bool
 ) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
+    consumer, trainer, generation = begun(sidecar)
     errors: queue.SimpleQueue[Exception] = queue.SimpleQueue()
 
     def request(generation: int) -> None:
         try:
-            next(reader.units(generation))
+            next(consumer.units(generation))
         except Exception as error:  # noqa: BLE001
             errors.put(error)
 
     abandoned = threading.Thread(target=request, args=(generation,))
     abandoned.start()
-    while not reader._receive_lock.locked():
+    while not consumer._receive_lock.locked():
         pass  # until it waits
-    second = reader.begin()
+    second = consumer.begin()
     assert trainer.start().generation == second
     failure = {"kind": "DatasetFnError", "message": "row 7 cannot be read"}
     trainer.send(failure={**failure, "generation": 0 if connection else second})
@@ -320,75 +260,65 @@ def test_a_failure_that_an_abandoned_iterator_receives_ends_the_new_epoch(
     error = errors.get(timeout=SECONDS)
     assert isinstance(error, DatasetFnError)
     assert "row 7" in str(error)
-    reader.close()
 
 
-def test_a_failed_reconnection_ends_an_epoch_that_began_meanwhile(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
-    reader, trainer, _ = begun(tmp_path, sidecar)
-    reader._session.timeout = reader.welcome.timeout_seconds = 1.0
+def test_a_failed_reconnection_ends_an_epoch_that_began_meanwhile(sidecar: Sidecar) -> None:
+    consumer, trainer, _ = begun(sidecar)
+    consumer._session.timeout = consumer.welcome.timeout_seconds = 1.0
     sidecar.close()
     trainer.close()
-    while not reader._receive_lock.locked():
+    while not consumer._receive_lock.locked():
         pass  # until the watcher reconnects
-    second = reader.begin()
+    second = consumer.begin()
     for watcher in watchers():
         watcher.join(SECONDS)
-    assert reader.generation == second
-    reader._session.timeout = reader.welcome.timeout_seconds = 1000.0
+    assert consumer.generation == second
+    consumer._session.timeout = consumer.welcome.timeout_seconds = 1000.0
     with pytest.raises(UnavailableError, match="no sidecar"):
-        next(reader.units(second))
-    reader.close()
+        next(consumer.units(second))
 
 
-def test_units_of_a_dropped_epoch_are_released(tmp_path: Path, sidecar: Sidecar) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
+def test_units_of_a_dropped_epoch_are_released(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
     trainer.unit(generation, 0, step=1)
-    assert next(reader.units(generation)).rows == 1
+    assert next(consumer.units(generation)).rows == 1
     trainer.unit(generation, 1, step=2)
-    second = reader.begin()
+    second = consumer.begin()
     trainer.unit(second, 0)
-    units = reader.units(second)
+    units = consumer.units(second)
     assert next(units).rows == 1
-    position = reader.position()
+    position = consumer.position()
     assert (position.epoch, position.step) == (1, 1)
     trainer.send(end={"generation": second, "units": 1})
     assert next(units, None) is None
     released: set[int] = set()
     while 64 not in released:
         released.update(trainer.received.get(timeout=SECONDS).release.slots)
-    reader.close()
 
 
-def test_an_abandoned_iterator_takes_no_unit_of_the_next_epoch(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
+def test_an_abandoned_iterator_takes_no_unit_of_the_next_epoch(sidecar: Sidecar) -> None:
     """Also not while it collects units that arrived together."""
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    abandoned = reader.bursts(generation)
+    consumer, trainer, generation = begun(sidecar)
+    abandoned = consumer.bursts(generation)
     for index in range(2):
         trainer.unit(generation, index, step=index + 1)
     assert len(next(abandoned)) == 1
-    later = reader.begin()
+    later = consumer.begin()
     assert trainer.start().generation == later
     for index in range(3):
         trainer.unit(later, index, step=index + 1)
-    newest = reader.bursts(later)
+    newest = consumer.bursts(later)
     assert len(next(newest)) == 1
-    assert reader._queue.pop(generation) is None, "it drops nothing of the next epoch"
+    assert consumer._queue.pop(generation) is None, "it drops nothing of the next epoch"
     with pytest.raises(FencedError, match="another iterator"):
         next(abandoned)
     trainer.send(end={"generation": later, "units": 3})
     assert sum(len(burst) for burst in newest) == 2
-    reader.close()
 
 
-def test_an_error_behind_units_that_arrived_together_comes_after_them(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    bursts = reader.bursts(generation)
+def test_an_error_behind_units_that_arrived_together_comes_after_them(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    bursts = consumer.bursts(generation)
     trainer.unit(generation, 0, step=1)
     assert len(next(bursts)) == 1
     for index in (1, 3):
@@ -396,102 +326,90 @@ def test_an_error_behind_units_that_arrived_together_comes_after_them(
     got = 1 + len(next(bursts))
     with pytest.raises(TerminalError, match="batches are missing"):
         next(bursts)
-    assert reader.received_units == got == 2
-    reader.close()
+    assert consumer.received_units == got == 2
 
 
 def test_an_epoch_with_a_gap_fails_and_the_next_continues_behind_the_last_unit(
-    tmp_path: Path, sidecar: Sidecar
+    sidecar: Sidecar,
 ) -> None:
     """Another process that reads from the socket takes units away."""
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    units = reader.units(generation)
+    consumer, trainer, generation = begun(sidecar)
+    units = consumer.units(generation)
     trainer.unit(generation, 0, step=1)
     assert next(units).rows == 1
     trainer.unit(generation, 2, step=3)
     with pytest.raises(TerminalError, match=r"unit 2 .* batches are missing"):
         next(units)
     trainer.unit(generation, 3, step=4)
-    again = reader.begin()
+    again = consumer.begin()
     start = trainer.start()
     assert (start.generation, start.position.step) == (again, 1)
     trainer.unit(again, 0, step=2)
-    assert next(reader.units(again)).rows == 1
-    reader.close()
+    assert next(consumer.units(again)).rows == 1
 
 
-def test_an_unread_end_does_not_end_the_next_epoch(tmp_path: Path, sidecar: Sidecar) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
+def test_an_unread_end_does_not_end_the_next_epoch(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
     trainer.unit(generation, 0, step=1)
     trainer.unit(generation, 1, step=2)
     trainer.send(end={"generation": generation, "units": 2})
-    sidecar.close()
-    trainer.close()
-    later = Sidecar(tmp_path, 1)
-    after = later.trainer()
+    after = sidecar.replaced(trainer)
     again = after.start().position
     assert (again.step, again.format) == (2, identity.FORMAT), "the sidecar refuses other formats"
-    second = reader.begin()
+    second = consumer.begin()
     assert after.start().generation == second
     after.unit(second, 0, step=1)
-    assert next(reader.units(second)).rows == 1
-    reader.close()
-    later.close()
+    assert next(consumer.units(second)).rows == 1
 
 
-def test_without_another_sidecar_the_iterator_raises_after_the_timeout(
-    tmp_path: Path, sidecar: Sidecar
-) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    reader._session.timeout = reader.welcome.timeout_seconds = 0.2
+def test_without_another_sidecar_the_iterator_raises_after_the_timeout(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    consumer._session.timeout = consumer.welcome.timeout_seconds = 0.2
     sidecar.close()
     trainer.close()
     for watcher in watchers():
         watcher.join(SECONDS)
     for _ in range(2):
         with pytest.raises(UnavailableError, match="no sidecar"):
-            next(reader.units(generation))
-    reader.close()
+            next(consumer.units(generation))
 
 
 def test_a_new_epoch_tries_another_sidecar_after_a_rejected_job(
     tmp_path: Path, sidecar: Sidecar
 ) -> None:
-    reader, trainer, generation = begun(tmp_path, sidecar)
+    consumer, trainer, generation = begun(sidecar)
     sidecar.close()
     trainer.close()
     refusing = Sidecar(tmp_path, 1, refusal="UnavailableError")
     with pytest.raises(UnavailableError, match="no job"):
-        next(reader.units(generation))
+        next(consumer.units(generation))
     refusing.close()
     later = Sidecar(tmp_path, 2)
-    again = reader.begin()
-    request = threading.Thread(target=lambda: next(reader.units(again)))
+    again = consumer.begin()
+    request = threading.Thread(target=lambda: next(consumer.units(again)))
     request.start()
     after = later.trainer()
     assert after.start().generation == again
     after.unit(again, 0, step=1)
     request.join(SECONDS)
     assert not request.is_alive()
-    reader.close()
-    later.close()
 
 
-def test_closing_does_not_wait_for_a_sidecar(tmp_path: Path, sidecar: Sidecar) -> None:
-    reader, trainer, _ = begun(tmp_path, sidecar)
+def test_closing_does_not_wait_for_a_sidecar(sidecar: Sidecar) -> None:
+    consumer, trainer, _ = begun(sidecar)
     sidecar.close()
     trainer.close()
-    closing = threading.Thread(target=reader.close)
+    closing = threading.Thread(target=consumer.close)
     closing.start()
     closing.join(SECONDS / 2)
     assert not closing.is_alive()
 
 
-def test_a_garbage_collected_reader_ends_its_watcher(tmp_path: Path, sidecar: Sidecar) -> None:
-    reader, _, _ = begun(tmp_path, sidecar)
+def test_a_garbage_collected_consumer_ends_its_watcher(sidecar: Sidecar) -> None:
+    consumer, _, _ = begun(sidecar)
     mine = watchers()
     assert mine
-    del reader
+    del consumer
     gc.collect()
     for watcher in mine:
         watcher.join(SECONDS)
@@ -499,13 +417,13 @@ def test_a_garbage_collected_reader_ends_its_watcher(tmp_path: Path, sidecar: Si
 
 
 def test_a_sidecar_that_reports_progress_extends_the_deadline(
-    tmp_path: Path, sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sidecar has its own deadline, but it must send something."""
     monkeypatch.setattr(session, "_GRACE_SECONDS", 1.5 - SECONDS)
     monkeypatch.setattr(session, "_POLL_SECONDS", 0.1)
-    reader, trainer, generation = begun(tmp_path, sidecar)
-    units = reader.units(generation)
+    consumer, trainer, generation = begun(sidecar)
+    units = consumer.units(generation)
 
     def report() -> None:
         for _ in range(6):
@@ -519,14 +437,12 @@ def test_a_sidecar_that_reports_progress_extends_the_deadline(
     reporting.join(SECONDS)
     with pytest.raises(UnavailableError, match="sent nothing in time"):
         next(units)
-    reader.close()
 
 
 def test_a_position_of_a_job_with_other_splits_is_refused(tmp_path: Path, sidecar: Sidecar) -> None:
-    reader = opened(tmp_path)
-    position = reader.position()
-    reader.opened.job.num_splits += 8
-    reader.restore(position)
+    consumer = opened(tmp_path)
+    position = consumer.position()
+    consumer.opened.job.num_splits += 8
+    consumer.restore(position)
     with pytest.raises(PositionError, match=r"spec\.numSplits"):
-        reader.begin()
-    reader.close()
+        consumer.begin()
