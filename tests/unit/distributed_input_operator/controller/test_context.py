@@ -35,33 +35,27 @@ def new_context() -> ControllerContext:
     return context_of(api)
 
 
-def test_the_token_of_a_deleted_input_is_dropped():
-    async def scenario() -> list[int]:
-        context = new_context()
-        api: Any = context.api
-        counts = []
+async def test_the_token_of_a_deleted_input_is_dropped():
+    context = new_context()
+    api: Any = context.api
+    counts = []
+    for _ in range(2):
         for _ in range(2):
-            for _ in range(2):
-                if context.tokens.is_due(resource(), applied=False):
-                    secret = secret_of(resource(), "token")
-                    await context.tokens.create(resource(), secret, young=True)
-            counts.append(api.created)
-            assert await reconcile(context, KEY) is None  # The store has no such input.
-        return counts
-
-    assert asyncio.run(scenario()) == [1, 2]
+            if context.tokens.is_due(resource(), applied=False):
+                secret = secret_of(resource(), "token")
+                await context.tokens.create(resource(), secret, young=True)
+        counts.append(api.created)
+        assert await reconcile(context, KEY) is None  # The store has no such input.
+    assert counts == [1, 2]
 
 
-def test_the_measurements_of_a_deleted_input_are_dropped():
-    async def scenario() -> tuple[int, int]:
-        context = new_context()
-        # Nothing listens there.
-        await context.dispatchers.measure(KEY, "u-1", "127.0.0.1:1", DispatcherAccess)
-        before = len(context.dispatchers)
-        await reconcile(context, KEY)
-        return before, len(context.dispatchers)
-
-    assert asyncio.run(scenario()) == (1, 0)
+async def test_the_measurements_of_a_deleted_input_are_dropped():
+    context = new_context()
+    # Nothing listens there.
+    await context.dispatchers.measure(KEY, "u-1", "127.0.0.1:1", DispatcherAccess)
+    before = len(context.dispatchers)
+    await reconcile(context, KEY)
+    assert (before, len(context.dispatchers)) == (1, 0)
 
 
 def test_the_autoscaling_state_belongs_to_one_input_and_is_dropped_with_it():

@@ -23,7 +23,9 @@ ROLLING, WAITING, LAST = ("team", "rolling"), ("team", "waiting"), ("team", "las
 
 
 @pytest.mark.parametrize("raises", [True, False])
-def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(monkeypatch, raises):
+async def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(
+    monkeypatch, raises
+):
     api: Any = None
     context = context_of(api)
     loop = ControlLoop(context, (), (), lambda: True)
@@ -47,29 +49,23 @@ def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(mon
         return 300.0
 
     monkeypatch.setattr(control_loop, "reconcile", reconcile)
-
-    async def scenario() -> None:
-        for key, state in (
-            (ROLLING, RolloutState.ROLLING),
-            (WAITING, RolloutState.WAITING),
-            (LAST, RolloutState.WAITING),
-        ):
-            context.rollouts.request(key, state)
-            context.rollouts.end(key, failed=False)
-        loop._queue.add(ROLLING)
-        worker = asyncio.create_task(loop._queue.run(loop._work))
-        await asyncio.wait(
-            [worker, asyncio.create_task(done.wait())], return_when="FIRST_COMPLETED"
-        )
-        worker.cancel()
-        await asyncio.wait([worker])
-
-    asyncio.run(scenario())
+    for key, state in (
+        (ROLLING, RolloutState.ROLLING),
+        (WAITING, RolloutState.WAITING),
+        (LAST, RolloutState.WAITING),
+    ):
+        context.rollouts.request(key, state)
+        context.rollouts.end(key, failed=False)
+    loop._queue.add(ROLLING)
+    worker = asyncio.create_task(loop._queue.run(loop._work))
+    await asyncio.wait([worker, asyncio.create_task(done.wait())], return_when="FIRST_COMPLETED")
+    worker.cancel()
+    await asyncio.wait([worker])
     assert reconciled == [ROLLING, WAITING, LAST]
     assert context.rollouts.state(LAST) is RolloutState.ROLLING
 
 
-def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
+async def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
     """Changes, health checks and metrics do not wait until all inputs are reconciled."""
     api: Any = None
     context = context_of(api)
@@ -81,40 +77,31 @@ def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
         context.rollouts.request(key, RolloutState.SETTLED)
 
     monkeypatch.setattr(control_loop, "reconcile", reconcile)
-
-    async def scenario() -> None:
-        nonlocal rounds
-        working = asyncio.create_task(loop._queue.run(loop._work))
-        await asyncio.sleep(0)  # All of them wait for a key.
-        for number in range(inputs):
-            loop._queue.add((f"team-{number}", "a"), Lane.START)
-        while loop._queue._queued or loop._queue._working:
-            rounds += 1
-            await asyncio.sleep(0)
-        working.cancel()
-        await asyncio.wait([working])
-
-    asyncio.run(scenario())
+    working = asyncio.create_task(loop._queue.run(loop._work))
+    await asyncio.sleep(0)  # All of them wait for a key.
+    for number in range(inputs):
+        loop._queue.add((f"team-{number}", "a"), Lane.START)
+    while loop._queue._queued or loop._queue._working:
+        rounds += 1
+        await asyncio.sleep(0)
+    working.cancel()
+    await asyncio.wait([working])
     assert rounds > inputs / 2
 
 
 @pytest.mark.parametrize(("observed", "first"), [(2, True), (3, False)])
-def test_a_changed_input_that_failed_comes_before_others(monkeypatch, observed, first):
+async def test_a_changed_input_that_failed_comes_before_others(monkeypatch, observed, first):
     monkeypatch.setattr(control_loop, "backoff", lambda *_: 0.0)
     api: Any = None
     context = context_of(api)
     loop = ControlLoop(context, (), (), lambda: True)
-
-    async def scenario() -> None:
-        context.store.put(stored(INPUT, "team", "failed", {"observedGeneration": observed}))
-        loop._queue.add(LAST)
-        loop._on_failure(("team", "failed"), ApiError(500, "InternalError", "etcd is slow"))
-        async with asyncio.timeout(20):
-            while len(loop._queue) < 2:
-                await asyncio.sleep(0)
-        assert (await loop._queue.get() == ("team", "failed")) is first
-
-    asyncio.run(scenario())
+    context.store.put(stored(INPUT, "team", "failed", {"observedGeneration": observed}))
+    loop._queue.add(LAST)
+    loop._on_failure(("team", "failed"), ApiError(500, "InternalError", "etcd is slow"))
+    async with asyncio.timeout(20):
+        while len(loop._queue) < 2:
+            await asyncio.sleep(0)
+    assert (await loop._queue.get() == ("team", "failed")) is first
 
 
 class SlowApi:
@@ -171,43 +158,40 @@ def stored(kind: Any, namespace: str, name: str, status: dict[str, Any]) -> dict
 
 
 @pytest.mark.parametrize("policy", [False, True])
-def test_changes_are_applied_while_the_children_are_listed_unless_there_are_budgets(
+async def test_changes_are_applied_while_the_children_are_listed_unless_there_are_budgets(
     monkeypatch, policy
 ):
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=policy)
-        context = context_of(api)
-        loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
-        reconciled: list[str] = []
-        first, all_keys = asyncio.Event(), asyncio.Event()
+    api: Any = SlowApi(policy=policy)
+    context = context_of(api)
+    loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
+    reconciled: list[str] = []
+    first, all_keys = asyncio.Event(), asyncio.Event()
 
-        async def reconcile(_: ControllerContext, key: InputKey) -> float:
-            reconciled.append(key[1])
-            if "old" in reconciled:
-                first.set()
-            if not api.release.is_set() or len(reconciled) < (3 if policy else 4):
-                return 300.0
-            all_keys.set()
+    async def reconcile(_: ControllerContext, key: InputKey) -> float:
+        reconciled.append(key[1])
+        if "old" in reconciled:
+            first.set()
+        if not api.release.is_set() or len(reconciled) < (3 if policy else 4):
             return 300.0
+        all_keys.set()
+        return 300.0
 
-        async def restored(_: Any) -> None: ...
+    async def restored(_: Any) -> None: ...
 
-        monkeypatch.setattr(control_loop, "reconcile", reconcile)
-        monkeypatch.setattr(control_loop, "watch", api.kopf)
-        monkeypatch.setattr(control_loop.budgets, "restore", restored)
-        running = asyncio.create_task(loop.run())
-        await asyncio.wait_for(api.waits.wait(), 20)
-        if not policy:
-            await asyncio.wait_for(first.wait(), 20)
-        assert sorted(reconciled) == ([] if policy else ["old"]), "the other one has changed before"
-        assert (loop._first is None) is policy
-        api.release.set()
-        await asyncio.wait_for(all_keys.wait(), 20)
-        assert set(reconciled) == {"changed", "old", "cluster"}
-        running.cancel()
-        await asyncio.wait([running])
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(control_loop, "reconcile", reconcile)
+    monkeypatch.setattr(control_loop, "watch", api.kopf)
+    monkeypatch.setattr(control_loop.budgets, "restore", restored)
+    running = asyncio.create_task(loop.run())
+    await asyncio.wait_for(api.waits.wait(), 20)
+    if not policy:
+        await asyncio.wait_for(first.wait(), 20)
+    assert sorted(reconciled) == ([] if policy else ["old"]), "the other one has changed before"
+    assert (loop._first is None) is policy
+    api.release.set()
+    await asyncio.wait_for(all_keys.wait(), 20)
+    assert set(reconciled) == {"changed", "old", "cluster"}
+    running.cancel()
+    await asyncio.wait([running])
 
 
 def loop_without_children(context: ControllerContext) -> ControlLoop:
@@ -229,125 +213,108 @@ def test_an_input_that_is_deleted_while_the_children_are_listed_does_not_block_r
     assert context.rollouts.next() == [LAST]
 
 
-def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(monkeypatch):
+async def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(monkeypatch):
     """Its claim would never be released."""
+    api: Any = SlowApi(policy=True)
+    api.release.set()
+    context = context_of(api)
+    gone = stored(INPUT, "team", "gone", {"observedGeneration": 3})
+    context.store.put(gone)
+    loop = ControlLoop(context, (INPUT,), (), lambda: True)
 
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=True)
-        api.release.set()
-        context = context_of(api)
-        gone = stored(INPUT, "team", "gone", {"observedGeneration": 3})
-        context.store.put(gone)
-        loop = ControlLoop(context, (INPUT,), (), lambda: True)
+    async def restore(_: Any) -> None:
+        loop._on_change(("team", "gone"), INPUT, None)
 
-        async def restore(_: Any) -> None:
-            loop._on_change(("team", "gone"), INPUT, None)
-
-        monkeypatch.setattr(control_loop.budgets, "restore", restore)
-        await loop._queue_all()
-        queued = {await asyncio.wait_for(loop._queue.get(), 20) for _ in range(len(loop._queue))}
-        assert ("team", "gone") in queued
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(control_loop.budgets, "restore", restore)
+    await loop._queue_all()
+    queued = {await asyncio.wait_for(loop._queue.get(), 20) for _ in range(len(loop._queue))}
+    assert ("team", "gone") in queued
 
 
-def test_inputs_of_another_operator_are_not_among_the_first_changes():
-    async def scenario() -> None:
-        api: Any = None
-        context = context_of(api)
-        own, foreign, later = (stored(INPUT, "team", name, {}) for name in ("own", "foreign", "b"))
-        change = copy.deepcopy(own)
-        change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
-        for one in (foreign, later):
-            one["spec"]["managedBy"] = "distributed-input.dev/theirs"
-        context.store.put(own)
-        context.store.put(foreign)
-        loop = loop_without_children(context)
-        loop._mirrors[0].put(later)
-        loop._mirrors[0].put(change)
-        assert loop._first
-        assert len(loop._first._queue) == 1
-        assert await loop._first._queue.get() == ("team", "own")
-
-    asyncio.run(scenario())
+async def test_inputs_of_another_operator_are_not_among_the_first_changes():
+    api: Any = None
+    context = context_of(api)
+    own, foreign, later = (stored(INPUT, "team", name, {}) for name in ("own", "foreign", "b"))
+    change = copy.deepcopy(own)
+    change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
+    for one in (foreign, later):
+        one["spec"]["managedBy"] = "distributed-input.dev/theirs"
+    context.store.put(own)
+    context.store.put(foreign)
+    loop = loop_without_children(context)
+    loop._mirrors[0].put(later)
+    loop._mirrors[0].put(change)
+    assert loop._first
+    assert len(loop._first._queue) == 1
+    assert await loop._first._queue.get() == ("team", "own")
 
 
-def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypatch):
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=False)
-        api.release.set()
-        context = context_of(api)
-        for number in range(600):
-            status = {"trainers": {"reading": 1}} if number else {}
-            context.store.put(stored(INPUT, "team", f"read-{number}", status))
+async def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypatch):
+    api: Any = SlowApi(policy=False)
+    api.release.set()
+    context = context_of(api)
+    for number in range(600):
+        status = {"trainers": {"reading": 1}} if number else {}
+        context.store.put(stored(INPUT, "team", f"read-{number}", status))
 
-        async def restored(_: Any) -> None: ...
+    async def restored(_: Any) -> None: ...
 
-        monkeypatch.setattr(control_loop.budgets, "restore", restored)
-        assert context.looks.write_seconds == 30.0
-        await ControlLoop(context, (INPUT,), (), lambda: True)._queue_all()
-        assert context.looks.write_seconds == 59.9
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(control_loop.budgets, "restore", restored)
+    assert context.looks.write_seconds == 30.0
+    await ControlLoop(context, (INPUT,), (), lambda: True)._queue_all()
+    assert context.looks.write_seconds == 59.9
 
 
 @pytest.mark.parametrize("name", ["old-7", "earlier-7", "new"])
-def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inputs(monkeypatch, name):
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=False)
-        api.release.set()
-        context = context_of(api)
-        for number in range(20):
-            for kind, observed in (("old", 3), ("earlier", 2)):
-                one = stored(INPUT, "team", f"{kind}-{number}", {"observedGeneration": observed})
-                context.store.put(one)
+async def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inputs(
+    monkeypatch, name
+):
+    api: Any = SlowApi(policy=False)
+    api.release.set()
+    context = context_of(api)
+    for number in range(20):
+        for kind, observed in (("old", 3), ("earlier", 2)):
+            one = stored(INPUT, "team", f"{kind}-{number}", {"observedGeneration": observed})
+            context.store.put(one)
 
-        async def restored(_: Any) -> None: ...
+    async def restored(_: Any) -> None: ...
 
-        monkeypatch.setattr(control_loop.budgets, "restore", restored)
-        loop = ControlLoop(context, (INPUT,), (), lambda: True)
-        loop._start_first_changes()
-        await loop._queue_all()
-        change = stored(INPUT, "team", name, {"observedGeneration": 3})
-        change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
-        loop._mirrors[0].put(change)
-        order = []
-        while len(loop._queue):
-            key = await asyncio.wait_for(loop._queue.get(), 20)
-            loop._queue.done(key)
-            order.append(key[1])
-        assert order[0] == name
-        assert all(one.startswith("earlier") for one in order[1:8])
-        assert {"old-0", "old-19", "earlier-0", "earlier-19"} <= set(order)
-
-    asyncio.run(scenario())
-
-
-def test_a_task_that_fails_ends_the_loop(monkeypatch):
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=False)
-        context = context_of(api)
-        loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
-
-        async def broken(*_: Any) -> None:
-            raise KeyError("a bug")
-
-        monkeypatch.setattr(control_loop, "watch", api.kopf)
-        monkeypatch.setattr(control_loop, "reflect", broken)
-        async with asyncio.timeout(20):
-            with pytest.RaisesGroup(KeyError):
-                await loop.run()
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(control_loop.budgets, "restore", restored)
+    loop = ControlLoop(context, (INPUT,), (), lambda: True)
+    loop._start_first_changes()
+    await loop._queue_all()
+    change = stored(INPUT, "team", name, {"observedGeneration": 3})
+    change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
+    loop._mirrors[0].put(change)
+    order = []
+    while len(loop._queue):
+        key = await asyncio.wait_for(loop._queue.get(), 20)
+        loop._queue.done(key)
+        order.append(key[1])
+    assert order[0] == name
+    assert all(one.startswith("earlier") for one in order[1:8])
+    assert {"old-0", "old-19", "earlier-0", "earlier-19"} <= set(order)
 
 
-def test_namespaces_take_turns():
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=False)
-        context = context_of(api)
-        loop = ControlLoop(context, (INPUT,), (), lambda: True)
-        for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
-            loop._queue.add(key, Lane.CHANGE)
-        assert [(await loop._queue.get())[0] for _ in range(3)] == ["loud", "quiet", "loud"]
+async def test_a_task_that_fails_ends_the_loop(monkeypatch):
+    api: Any = SlowApi(policy=False)
+    context = context_of(api)
+    loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
 
-    asyncio.run(scenario())
+    async def broken(*_: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(control_loop, "watch", api.kopf)
+    monkeypatch.setattr(control_loop, "reflect", broken)
+    async with asyncio.timeout(20):
+        with pytest.RaisesGroup(KeyError):
+            await loop.run()
+
+
+async def test_namespaces_take_turns():
+    api: Any = SlowApi(policy=False)
+    context = context_of(api)
+    loop = ControlLoop(context, (INPUT,), (), lambda: True)
+    for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
+        loop._queue.add(key, Lane.CHANGE)
+    assert [(await loop._queue.get())[0] for _ in range(3)] == ["loud", "quiet", "loud"]

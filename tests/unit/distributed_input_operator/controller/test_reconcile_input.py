@@ -100,62 +100,50 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("error", REFUSALS)
-def test_a_template_that_is_refused_fails_until_it_is_accepted(error):
+async def test_a_template_that_is_refused_fails_until_it_is_accepted(error):
     context, server = new_context()
-
-    async def scenario() -> None:
-        context.store.put(stored_input(1))
-        await reconcile(context, KEY)
-        context.settings = NEXT
-        server.error = error
-        for _ in range(2):
-            await reconcile(context, KEY)
-            assert context.rollouts.state(KEY) is RolloutState.FAILING
-            assert reasons(server).count("RolloutFailing") == 1
-        assert str(error) in str(server.events)
-        server.error = ApiError(500, "InternalError", "etcd is slow")
-        with pytest.raises(ApiError):
-            await reconcile(context, KEY)
-        assert context.rollouts.state(KEY) is RolloutState.FAILING
-        server.error = None
-        await reconcile(context, KEY)
-        assert context.rollouts.state(KEY) is RolloutState.ROLLING
-
-    asyncio.run(scenario())
-
-
-def test_a_refusal_of_the_second_part_fails_too():
-    context, server = new_context()
-
-    async def scenario() -> None:
-        context.store.put(stored_input(1))
-        await reconcile(context, KEY)
-        context.settings = NEXT
-        await reconcile(context, KEY)  # The dispatcher.
-        assert context.rollouts.state(KEY) is RolloutState.ROLLING
-        server.error = REFUSALS[0]
+    context.store.put(stored_input(1))
+    await reconcile(context, KEY)
+    context.settings = NEXT
+    server.error = error
+    for _ in range(2):
         await reconcile(context, KEY)
         assert context.rollouts.state(KEY) is RolloutState.FAILING
-        server.error = None
+        assert reasons(server).count("RolloutFailing") == 1
+    assert str(error) in str(server.events)
+    server.error = ApiError(500, "InternalError", "etcd is slow")
+    with pytest.raises(ApiError):
         await reconcile(context, KEY)
-        await reconcile(context, KEY)
-        assert context.rollouts.state(KEY) is RolloutState.UPDATED
+    assert context.rollouts.state(KEY) is RolloutState.FAILING
+    server.error = None
+    await reconcile(context, KEY)
+    assert context.rollouts.state(KEY) is RolloutState.ROLLING
 
-    asyncio.run(scenario())
 
-
-def test_a_refused_template_stops_the_other_inputs():
+async def test_a_refusal_of_the_second_part_fails_too():
     context, server = new_context()
+    context.store.put(stored_input(1))
+    await reconcile(context, KEY)
+    context.settings = NEXT
+    await reconcile(context, KEY)  # The dispatcher.
+    assert context.rollouts.state(KEY) is RolloutState.ROLLING
+    server.error = REFUSALS[0]
+    await reconcile(context, KEY)
+    assert context.rollouts.state(KEY) is RolloutState.FAILING
+    server.error = None
+    await reconcile(context, KEY)
+    await reconcile(context, KEY)
+    assert context.rollouts.state(KEY) is RolloutState.UPDATED
 
-    async def scenario() -> None:
-        context.store.put(stored_input(1))
-        await reconcile(context, KEY)
-        context.settings, server.error = NEXT, REFUSALS[0]
-        await reconcile(context, KEY)
-        other = context.rollouts.request(("team", "other"), RolloutState.WAITING)
-        assert other is Turn.STOPPED
 
-    asyncio.run(scenario())
+async def test_a_refused_template_stops_the_other_inputs():
+    context, server = new_context()
+    context.store.put(stored_input(1))
+    await reconcile(context, KEY)
+    context.settings, server.error = NEXT, REFUSALS[0]
+    await reconcile(context, KEY)
+    other = context.rollouts.request(("team", "other"), RolloutState.WAITING)
+    assert other is Turn.STOPPED
 
 
 def test_an_input_with_an_invalid_spec_counts_where_its_labels_say():

@@ -76,7 +76,7 @@ def test_a_success_without_an_object_is_the_page_of_a_proxy(text, monkeypatch):
     ("paths", "expected"),
     [(["/version"], 2), (["/version", "/api/v1/namespaces/team"], 3)],
 )
-def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_the_deadline(
+async def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_the_deadline(
     monkeypatch: pytest.MonkeyPatch, paths: list[str], expected: int
 ) -> None:
     """One namespace has half of them, and one of them is free while two have requests."""
@@ -94,15 +94,12 @@ def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_the_dead
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
         writer.close()
 
-    async def call() -> None:
-        server = await asyncio.start_server(slow, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        settings: Any = Configuration(host=f"http://{host}:{port}")
-        async with server, ApiClient(settings) as client:
-            one = Api(client, max_concurrent=4)
-            await asyncio.gather(*(one.request("GET", path) for path in paths * 16))
-
-    asyncio.run(call())  # at least 0.8 s in total, twice the deadline of each request
+    server = await asyncio.start_server(slow, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    settings: Any = Configuration(host=f"http://{host}:{port}")
+    async with server, ApiClient(settings) as client:
+        one = Api(client, max_concurrent=4)
+        await asyncio.gather(*(one.request("GET", path) for path in paths * 16))
     assert most == expected
 
 
@@ -156,7 +153,7 @@ def test_a_watch_yields_events_until_it_ends(answer, events, status):
     assert len(seen) == events
 
 
-def test_a_silent_watch_ends_with_an_error():
+async def test_a_silent_watch_ends_with_an_error():
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED"}\n')
@@ -165,16 +162,12 @@ def test_a_silent_watch_ends_with_an_error():
         ended.set()
 
     ended = asyncio.Event()
-
-    async def follow() -> None:
-        server = await asyncio.start_server(silent, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        settings: Any = Configuration(host=f"http://{host}:{port}")
-        async with server, asyncio.timeout(20), ApiClient(settings) as client:
-            with pytest.raises(ApiError) as caught:
-                async for _ in Api(client).watch(INPUT, "team", "7", 3600, 0.1):
-                    pass
-            await ended.wait()
-        assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
-
-    asyncio.run(follow())
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    settings: Any = Configuration(host=f"http://{host}:{port}")
+    async with server, asyncio.timeout(20), ApiClient(settings) as client:
+        with pytest.raises(ApiError) as caught:
+            async for _ in Api(client).watch(INPUT, "team", "7", 3600, 0.1):
+                pass
+        await ended.wait()
+    assert (caught.value.status, caught.value.reason) == (0, "Unreachable")

@@ -25,13 +25,10 @@ def test_the_certificate_is_that_of_the_operator_by_default():
     assert args.webhook_listen == ":9443"
 
 
-def test_a_rotation_that_has_stopped_restarts_the_process():
-    async def scenario() -> tuple[str, str]:
-        rotation = asyncio.create_task(asyncio.sleep(0))
-        before = _trouble(rotation)
-        await rotation
-        return before, _trouble(rotation)
-
-    before, after = asyncio.run(scenario())
+async def test_a_rotation_that_has_stopped_restarts_the_process():
+    rotation = asyncio.create_task(asyncio.sleep(0))
+    before = _trouble(rotation)
+    await rotation
+    after = _trouble(rotation)
     assert before == ""
     assert "rotation has stopped" in after

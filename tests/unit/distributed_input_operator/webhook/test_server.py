@@ -38,36 +38,28 @@ def launched(folder: Path, port: int) -> Any:
     return running(api, "operators", flags(*listen))
 
 
-def test_a_review_gets_a_response_over_https(tmp_path, port):
+async def test_a_review_gets_a_response_over_https(tmp_path, port):
     certificate = generate(["localhost"], datetime.now(timezone.utc))
     (tmp_path / "tls.crt").write_bytes(certificate.chain)
     (tmp_path / "tls.key").write_bytes(certificate.key)
     trust = ssl.create_default_context(cadata=certificate.bundle.decode())
     pod: dict[str, Any] = {"metadata": {}, "spec": {}}
     review = {"request": {"uid": "7", "namespace": "ml", "object": pod}}
-
-    async def scenario() -> Any:
-        async with launched(tmp_path, port) as (rotation, ready):
-            await asyncio.wait_for(ready.wait(), 10)
-            url = f"https://localhost:{port}{names.WEBHOOK_PATH}"
-            async with aiohttp.ClientSession() as client:
-                async with client.post(f"{url}/other", json=review, ssl=trust) as refused:
-                    assert refused.status == 404
-                async with client.post(url, json=review, ssl=trust) as response:
-                    body = await response.json()
-            assert not rotation.done()
-        return body
-
-    body = asyncio.run(scenario())
+    async with launched(tmp_path, port) as (rotation, ready):
+        await asyncio.wait_for(ready.wait(), 10)
+        url = f"https://localhost:{port}{names.WEBHOOK_PATH}"
+        async with aiohttp.ClientSession() as client:
+            async with client.post(f"{url}/other", json=review, ssl=trust) as refused:
+                assert refused.status == 404
+            async with client.post(url, json=review, ssl=trust) as response:
+                body = await response.json()
+        assert not rotation.done()
     assert body["kind"] == "AdmissionReview"
     assert body["response"] == {"uid": "7", "allowed": True}
 
 
-def test_without_a_certificate_the_webhook_is_not_ready(tmp_path, port):
-    async def scenario() -> tuple[bool, bool]:
-        async with launched(tmp_path, port) as (rotation, ready):
-            await asyncio.sleep(0)  # the rotation runs once
-        await asyncio.sleep(0)  # the rotation is cancelled
-        return ready.is_set(), rotation.done()
-
-    assert asyncio.run(scenario()) == (False, True)
+async def test_without_a_certificate_the_webhook_is_not_ready(tmp_path, port):
+    async with launched(tmp_path, port) as (rotation, ready):
+        await asyncio.sleep(0)  # the rotation runs once
+    await asyncio.sleep(0)  # the rotation is cancelled
+    assert (ready.is_set(), rotation.done()) == (False, True)

@@ -83,7 +83,7 @@ def test_the_children_of_a_changed_input_are_listed_once_before_it_is_ready():
     run(api, put, ready, body)
 
 
-def test_a_change_while_the_children_are_listed_lists_them_once():
+async def test_a_change_while_the_children_are_listed_lists_them_once():
     class OwnChange(FakeApi):
         async def objects(self, kind: Any, namespace: Any, selector: str) -> AsyncIterator[Any]:
             first.add(KEY)
@@ -93,16 +93,12 @@ def test_a_change_while_the_children_are_listed_lists_them_once():
     api: Any = OwnChange()
     ready: list[Any] = []
     first = FirstChanges(api, (DEPLOYMENT,), lambda _: None, ready.append)
-
-    async def story() -> None:
-        first.add(KEY)
-        running = asyncio.create_task(first.run())
-        await pause()
-        assert not running.done()
-        running.cancel()
-        await asyncio.wait([running], timeout=20)
-
-    asyncio.run(story())
+    first.add(KEY)
+    running = asyncio.create_task(first.run())
+    await pause()
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait([running], timeout=20)
     assert len(api.listed) == 1
     assert ready == [KEY]
 
