@@ -25,7 +25,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient
 
 from distributed_input.api import names
-from distributed_input_operator.controller.startup.lanes import is_changed
+from distributed_input_operator.controller.control_loop import is_changed
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POD
 from distributed_input_operator.reconcile.rollout import is_observed

@@ -11,7 +11,6 @@ dispatchers      measurements of dispatchers
 dispatcher_access  credentials for dispatchers
 status_answer    their answers, read within bounds
 looks            measurements between two reconciliations
-startup          changes while a new leader lists all objects
 tokens           the inputs' tokens and private keys
 input_metrics    gauges of inputs and budgets
 rollouts         whose pods get the operator's new template now

@@ -12,7 +12,7 @@ import pytest
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller import control_loop
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.control_loop import ControlLoop
+from distributed_input_operator.controller.control_loop import ControlLoop, EarlierChanges
 from distributed_input_operator.controller.work_queue import Lane
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POLICY
@@ -186,7 +186,7 @@ async def test_changes_are_applied_while_the_children_are_listed_unless_there_ar
     if not policy:
         await asyncio.wait_for(first.wait(), 20)
     assert sorted(reconciled) == ([] if policy else ["old"]), "the other one has changed before"
-    assert (loop._first is None) is policy
+    assert loop._lists_alone is not policy
     api.release.set()
     await asyncio.wait_for(all_keys.wait(), 20)
     assert set(reconciled) == {"changed", "old", "cluster"}
@@ -197,7 +197,7 @@ async def test_changes_are_applied_while_the_children_are_listed_unless_there_ar
 def loop_without_children(context: ControllerContext) -> ControlLoop:
     """Return a loop that does not know the children yet, with its first changes."""
     loop = ControlLoop(context, (INPUT,), (), lambda: True)
-    loop._start_first_changes()
+    loop._begin_first_changes()
     return loop
 
 
@@ -244,9 +244,8 @@ async def test_inputs_of_another_operator_are_not_among_the_first_changes():
     loop = loop_without_children(context)
     loop._mirrors[0].put(later)
     loop._mirrors[0].put(change)
-    assert loop._first
-    assert len(loop._first._queue) == 1
-    assert await loop._first._queue.get() == ("team", "own")
+    assert len(loop._queue) == 1
+    assert await loop._queue.get() == ("team", "own")
 
 
 async def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypatch):
@@ -281,7 +280,7 @@ async def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inp
 
     monkeypatch.setattr(control_loop.budgets, "restore", restored)
     loop = ControlLoop(context, (INPUT,), (), lambda: True)
-    loop._start_first_changes()
+    loop._begin_first_changes()
     await loop._queue_all()
     change = stored(INPUT, "team", name, {"observedGeneration": 3})
     change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
@@ -318,3 +317,63 @@ async def test_namespaces_take_turns():
     for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
         loop._queue.add(key, Lane.CHANGE)
     assert [(await loop._queue.get())[0] for _ in range(3)] == ["loud", "quiet", "loud"]
+
+
+async def test_the_children_of_an_input_that_changes_are_listed_alone_until_they_are_known(
+    monkeypatch,
+):
+    listed: list[Any] = []
+
+    class Failing(SlowApi):
+        async def objects(self, kind: Any, namespace: str, selector: str) -> AsyncIterator[Any]:
+            listed.append((kind, namespace, selector))
+            if len(listed) == 1:
+                raise ApiError(403, "Forbidden", "no list")
+            yield stored(DEPLOYMENT, "team", "child", {})
+
+    async def reconcile(_: ControllerContext, key: InputKey) -> float:
+        reconciled.append(key)
+        return 300.0
+
+    reconciled: list[InputKey] = []
+    monkeypatch.setattr(control_loop, "reconcile", reconcile)
+    api: Any = Failing(policy=False)
+    context = context_of(api)
+    loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
+    loop._begin_first_changes()
+    assert not await loop._reconcile(LAST), "a retry lists them again"
+    assert reconciled == []
+    for _ in range(2):
+        assert await loop._reconcile(LAST)
+    assert listed == [(DEPLOYMENT, "team", "distributed-input.dev/input=last")] * 2
+    assert reconciled == [LAST, LAST]
+    loop._lists_alone = False
+    assert await loop._reconcile(WAITING)
+    assert len(listed) == 2, "the list of all has its children"
+    loop._queue.forget(LAST)
+    loop._queue.forget(WAITING)
+
+
+def version(generation: int, observed: int | None, uid: str = "u-1") -> Any:
+    status = {} if observed is None else {"observedGeneration": observed}
+    return {"metadata": {"generation": generation, "uid": uid}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("first", "now", "lane"),
+    [
+        (version(3, 3), version(3, 3), Lane.START),
+        (version(3, 2), version(3, 3), Lane.START),
+        (version(3, 2), None, Lane.START),
+        (version(3, 2), version(3, 2), Lane.EARLIER_CHANGE),
+        (version(1, None), version(1, None), Lane.EARLIER_CHANGE),
+        (version(3, 1), version(3, 2), Lane.EARLIER_CHANGE),
+        (version(3, 3), version(4, 3), Lane.CHANGE),
+        (version(3, 2), version(4, 2), Lane.CHANGE),
+        (version(1, None), version(1, None, "u-2"), Lane.CHANGE),
+    ],
+)
+def test_the_spec_that_a_new_leader_found_is_an_earlier_change_until_it_is_applied(
+    first, now, lane
+):
+    assert EarlierChanges([(LAST, first)]).lane(LAST, now, Lane.START) is lane

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-
-import pytest
 
 from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
 from distributed_input_operator.controller.ledger import Ledger
-from tests.unit.distributed_input_operator.controller.budget_world import random_fault
 
 
 def policy(**spec):
@@ -158,14 +154,6 @@ def test_deleting_the_policy_removes_all_limits():
     ledger.set_policy(PolicySpec())
     assert ledger.reallocate() == [("t", "a")]
     assert ledger.request(request("a", 9)).workers == 9
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_a_budget_holds_in_random_runs_and_is_used_up_in_the_end(part):
-    """`make budgets` has more runs."""
-    runs = int(os.environ.get("BUDGET_RUNS", "120")) // 4
-    faults = [random_fault(seed, "abc", 12, 100) for seed in range(part * runs, (part + 1) * runs)]
-    assert [one for one in faults if one] == []
 
 
 def test_a_waiting_input_gets_the_workers_of_a_deleted_one():
