@@ -8,7 +8,7 @@ observe          the cluster's state as a frozen snapshot
 ledger           claims and grants of all inputs
 budgets          reconciliation of the policy, and reallocation
 dispatchers      measurements of dispatchers
-dispatcher_access  credentials for dispatchers
+channels         access to dispatchers, and the connections to them
 status_answer    their answers, read within bounds
 looks            measurements between two reconciliations
 tokens           the inputs' tokens and private keys

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from distributed_input_operator.autoscaling.decision import AutoscalingState
+from distributed_input_operator.controller.channels import DispatcherAccess
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
 from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.controller.tokens import secret_of
 from tests.unit.distributed_input_operator.contexts import context_of

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerInfo, StatusResponse, WorkerInfo
-from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
+from distributed_input_operator.controller.channels import DispatcherAccess
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.status_answer import MAX_BYTES
 

@@ -1,19 +1,33 @@
-"""Channels to dispatchers: kept while trainers read, closed after an error, renewed in time."""
+"""Access to dispatchers, and channels: kept while trainers read, closed after an error."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
+from distributed_input.api.proto.dispatcher_pb2 import StatusResponse, WorkerInfo
+from distributed_input.link.tls.certificate_folder import CertificateFolder
+from distributed_input.link.tls_credentials import TlsCredentials
 from distributed_input_operator import metrics
-from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
-from distributed_input_operator.controller.looks import channels as module
-from distributed_input_operator.controller.looks.channels import Channels
+from distributed_input_operator.certificates.authority import InputAuthority
+from distributed_input_operator.controller import channels as module
+from distributed_input_operator.controller.channels import (
+    CERTIFICATE_REFUSED,
+    Channels,
+    DispatcherAccess,
+    operator_access,
+)
+from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.objects.snapshot import Failure
+from testing.certificates import LIFE, MountedFolder, authority, now
+from tests.unit.distributed_input.runtime.served import Echo, served
 
 KEY = ("team", "digits")
 OWN_CONNECTIONS = (("grpc.use_local_subchannel_pool", 1),)
@@ -155,25 +169,6 @@ def test_channels_take_at_most_half_of_the_files(monkeypatch, files, most):
     assert Channels(OWN_CONNECTIONS)._most == most
 
 
-def test_at_the_maximum_a_channel_that_is_not_used_gives_way():
-    async def story(server: Server, address: str) -> None:
-        now = 0.0
-        channels = Channels(OWN_CONNECTIONS, clock=lambda: now, most=2)
-
-        async def ask(name: str) -> None:
-            await channels.status(("team", name), address, token("a"), keep=True)
-
-        for now, name in ((0.0, "a"), (10.0, "b"), (20.0, "a"), (129.0, "c")):  # noqa: B007
-            await ask(name)
-        assert [name for _, name in channels._kept] == ["b", "a"]
-        now = 130.0
-        await ask("c")
-        assert [name for _, name in channels._kept] == ["a", "c"]
-        assert len(set(server.peers)) == 4
-
-    with_server(story)
-
-
 def test_the_gauge_has_the_number_of_kept_channels():
     def value() -> float:
         (family,) = metrics.CHANNELS.collect()
@@ -213,3 +208,54 @@ def test_a_channel_with_a_certificate_ends_before_the_certificate(monkeypatch):
 
     assert module._MAX_SECONDS == 300.0
     with_server(story)
+
+
+ANSWER = StatusResponse(dispatcher_id="d", workers=[WorkerInfo(worker_id="w", rows=1)])
+
+
+@asynccontextmanager
+async def dispatcher(folder: Path) -> AsyncIterator[str]:
+    credentials = TlsCredentials(CertificateFolder(MountedFolder(folder).issue("dispatcher")))
+    with served(Echo(Status=lambda request, context: ANSWER), credentials) as server:
+        yield server.address
+
+
+def access_of(one: InputAuthority) -> Callable[[], DispatcherAccess]:
+    return lambda: operator_access(one, now(), LIFE)
+
+
+def measured(folder: Path, access: Callable[[], DispatcherAccess]) -> tuple[bool, Failure | None]:
+    """Return whether a dispatcher of the input u-1 could be measured, and the problem."""
+
+    async def story() -> tuple[bool, Failure | None]:
+        client = DispatcherClient()
+        async with dispatcher(folder) as address:
+            found = await client.measure(KEY, "u-1", address, access)
+        return found is not None, client.problem(KEY)
+
+    return asyncio.run(story())
+
+
+def test_an_encrypted_dispatcher_is_measured(tmp_path: Path) -> None:
+    assert measured(tmp_path, access_of(authority())) == (True, None)
+
+
+def test_a_dispatcher_with_keys_of_another_operator_is_a_problem_with_a_remedy(
+    tmp_path: Path,
+) -> None:
+    _, problem = measured(tmp_path, access_of(authority(master=32 * b"x")))
+    assert problem is not None
+    assert problem.reason == CERTIFICATE_REFUSED
+    assert "delete the Secret" in problem.message
+
+
+def test_a_dispatcher_of_another_input_is_not_trusted(tmp_path: Path) -> None:
+    _, problem = measured(tmp_path, access_of(authority("u-2")))
+    assert problem is not None
+    assert problem.reason == CERTIFICATE_REFUSED
+
+
+def test_secrets_are_not_in_its_text() -> None:
+    access = operator_access(authority(), now(), LIFE)
+    assert "PRIVATE" not in repr(access)
+    assert "secret" not in repr(DispatcherAccess(token="secret"))

@@ -11,8 +11,8 @@ import pytest
 from distributed_input_operator import metrics
 from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.controller import input_metrics
-from distributed_input_operator.controller.looks import schedule
-from distributed_input_operator.controller.looks.schedule import Looks, Seen, is_news
+from distributed_input_operator.controller import looks as schedule
+from distributed_input_operator.controller.looks import Looks, Seen, is_news
 from tests.unit.distributed_input_operator.snapshots import snapshot
 
 KEY = ("team", "digits")
