@@ -332,13 +332,6 @@ def test_classes_and_labels_of_namespaces_are_the_administrators(
     eventually(lambda: worker_replicas(other, "chosen") == 3)
 
 
-def test_a_default_budget_with_a_selector_is_rejected(cluster):
-    for field in ("namespaceSelector", "selector"):
-        budget = {"name": "rest", "appliesTo": "OtherInputs", field: {"matchLabels": {"a": "b"}}}
-        with pytest.raises(RequestRejected, match="OtherInputs excludes namespaces"):
-            apply_policy(cluster, budget)
-
-
 def test_dispatchers_and_named_resources_count(cluster, other, operator, clean):
     """The second input has no room for its dispatcher. The first has none for more accelerators."""
     limits = {"resources": {"cpu": "900m", "example.com/chip": 4}}

@@ -52,13 +52,6 @@ STAGES = {
 
 
 @pytest.fixture
-def proxy(control_plane, tmp_path) -> Iterator[Proxy]:
-    created = Proxy(control_plane.kubeconfig, tmp_path)
-    yield created
-    created.close()
-
-
-@pytest.fixture
 def names(cluster: Cluster, control_plane, tmp_path) -> Iterator[tuple[str, str]]:
     """Create two inputs with children and status. The operator that created them has exited."""
     inputs = ("gone", "kept")
@@ -279,3 +272,13 @@ def test_pods_that_are_deleted_between_the_lists_and_the_watches_leave_their_bud
             assert_operator_works(cluster, "kept", 2)
     finally:
         cluster.call("DELETE", POLICY.path(None, "cluster"))
+
+
+def test_each_kind_is_listed_once_at_the_start_of_an_operator(
+    cluster: Cluster, proxy: Proxy, tmp_path
+) -> None:
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path):
+        eventually(lambda: all_kinds_are_watched(proxy))
+        lists = [one for one in proxy.lists if "/secrets" not in one]
+        kinds = sorted(kind.plural for kind in (*WATCHED, POLICY))
+        assert sorted(one.rpartition("/")[2] for one in lists) == kinds

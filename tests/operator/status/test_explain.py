@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.kube.kinds import INPUT, POLICY
+from distributed_input_operator.kube.kinds import POLICY
 from testing.cluster.binaries import binary
 from testing.operator.cluster import Cluster
 from testing.operator.dispatcher import run_dispatcher, token_of
@@ -64,13 +64,6 @@ def cluster_lines(output: str) -> list[str]:
     """Return what the operator reports: each problem as one line, without the label."""
     _, *problems = output.split("\n  cluster: ")
     return [" ".join(one.split()) for one in problems]
-
-
-@pytest.fixture
-def name(cluster: Cluster, operator: object, request: pytest.FixtureRequest) -> Iterator[str]:
-    created = f"asked-{abs(hash(request.node.nodeid)) % 10**6}"
-    yield created
-    cluster.delete(INPUT.kind, created)
 
 
 @pytest.fixture
