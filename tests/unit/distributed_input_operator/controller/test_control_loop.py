@@ -26,8 +26,7 @@ ROLLING, WAITING, LAST = ("team", "rolling"), ("team", "waiting"), ("team", "las
 async def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(
     monkeypatch, raises
 ):
-    api: Any = None
-    context = context_of(api)
+    context = context_of(None)
     loop = ControlLoop(context, (), (), lambda: True)
     reconciled: list[InputKey] = []
     done = asyncio.Event()
@@ -67,8 +66,7 @@ async def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_w
 
 async def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
     """Changes, health checks and metrics do not wait until all inputs are reconciled."""
-    api: Any = None
-    context = context_of(api)
+    context = context_of(None)
     loop = ControlLoop(context, (), (), lambda: True)
     inputs, rounds = 200, 0
 
@@ -92,8 +90,7 @@ async def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
 @pytest.mark.parametrize(("observed", "first"), [(2, True), (3, False)])
 async def test_a_changed_input_that_failed_comes_before_others(monkeypatch, observed, first):
     monkeypatch.setattr(control_loop, "backoff", lambda *_: 0.0)
-    api: Any = None
-    context = context_of(api)
+    context = context_of(None)
     loop = ControlLoop(context, (), (), lambda: True)
     context.store.put(stored(INPUT, "team", "failed", {"observedGeneration": observed}))
     loop._queue.add(LAST)
@@ -141,6 +138,9 @@ class SlowApi:
         await asyncio.Event().wait()
 
 
+async def restored(_: Any) -> None: ...
+
+
 def page(*items: Any) -> dict[str, Any]:
     return {"metadata": {"resourceVersion": "8"}, "items": list(items)}
 
@@ -176,8 +176,6 @@ async def test_changes_are_applied_while_the_children_are_listed_unless_there_ar
         all_keys.set()
         return 300.0
 
-    async def restored(_: Any) -> None: ...
-
     monkeypatch.setattr(control_loop, "reconcile", reconcile)
     monkeypatch.setattr(control_loop, "watch", api.kopf)
     monkeypatch.setattr(control_loop.budgets, "restore", restored)
@@ -203,8 +201,7 @@ def loop_without_children(context: ControllerContext) -> ControlLoop:
 
 def test_an_input_that_is_deleted_while_the_children_are_listed_does_not_block_rollouts():
     """Without children it is never reconciled."""
-    api: Any = None
-    context = context_of(api)
+    context = context_of(None)
     gone = stored(INPUT, "team", "gone", {"observedGeneration": 3})
     context.store.put(gone)
     loop = loop_without_children(context)
@@ -232,8 +229,7 @@ async def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(m
 
 
 async def test_inputs_of_another_operator_are_not_among_the_first_changes():
-    api: Any = None
-    context = context_of(api)
+    context = context_of(None)
     own, foreign, later = (stored(INPUT, "team", name, {}) for name in ("own", "foreign", "b"))
     change = copy.deepcopy(own)
     change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
@@ -256,8 +252,6 @@ async def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypat
         status = {"trainers": {"reading": 1}} if number else {}
         context.store.put(stored(INPUT, "team", f"read-{number}", status))
 
-    async def restored(_: Any) -> None: ...
-
     monkeypatch.setattr(control_loop.budgets, "restore", restored)
     assert context.looks.write_seconds == 30.0
     await ControlLoop(context, (INPUT,), (), lambda: True)._queue_all()
@@ -275,8 +269,6 @@ async def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inp
         for kind, observed in (("old", 3), ("earlier", 2)):
             one = stored(INPUT, "team", f"{kind}-{number}", {"observedGeneration": observed})
             context.store.put(one)
-
-    async def restored(_: Any) -> None: ...
 
     monkeypatch.setattr(control_loop.budgets, "restore", restored)
     loop = ControlLoop(context, (INPUT,), (), lambda: True)
@@ -308,15 +300,6 @@ async def test_a_task_that_fails_ends_the_loop(monkeypatch):
     async with asyncio.timeout(20):
         with pytest.RaisesGroup(KeyError):
             await loop.run()
-
-
-async def test_namespaces_take_turns():
-    api: Any = SlowApi(policy=False)
-    context = context_of(api)
-    loop = ControlLoop(context, (INPUT,), (), lambda: True)
-    for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
-        loop._queue.add(key, Lane.CHANGE)
-    assert [(await loop._queue.get())[0] for _ in range(3)] == ["loud", "quiet", "loud"]
 
 
 async def test_the_children_of_an_input_that_changes_are_listed_alone_until_they_are_known(

@@ -56,13 +56,6 @@ def test_values_of_many_inputs_are_written_less_often():
     assert looks.write_seconds == 60.0
 
 
-async def test_namespaces_take_turns():
-    looks = Looks(Dispatchers([]).look, ignore)
-    for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
-        looks._queue.add(key)
-    assert [(await looks._queue.get())[0] for _ in range(3)] == ["loud", "quiet", "loud"]
-
-
 def ignore(_: Any) -> None: ...
 
 

@@ -282,3 +282,7 @@ def test_without_its_own_secret_no_child_is_created():
     with pytest.raises(ApiError, match="deleted input may still exist"):
         asyncio.run(reconcile(context, KEY))
     assert server.applied == []
+    conditions = (context.store.input(KEY) or {})["status"]["conditions"]
+    assert {"Applied", "Ready"} <= {
+        one["type"] for one in conditions if one["reason"] == "Leftover"
+    }

@@ -69,17 +69,6 @@ async def test_a_queued_key_is_not_delayed_again():
     assert await asyncio.wait_for(queue.get(), 5) == "b"
 
 
-async def test_changes_come_first_but_never_alone():
-    queue: WorkQueue[str] = WorkQueue(first_letter, 100)
-    for key in ("a", "b"):
-        queue.add(key)
-    changes = [f"u{number}" for number in range(10)]
-    for key in changes:
-        queue.add(key, Lane.CHANGE)
-    got = [await asyncio.wait_for(queue.get(), 5) for _ in range(12)]
-    assert got == [*changes[:8], "a", *changes[8:], "b"]
-
-
 async def test_keys_come_in_the_order_of_their_lanes_and_no_lane_waits_forever():
     queue: WorkQueue[str] = WorkQueue(first_letter, 400)
     for lane in reversed(Lane):
@@ -231,24 +220,6 @@ async def test_the_end_of_work_wakes_a_worker_for_the_next_key_of_its_group():
     assert not waiting.done()
     queue.done("a1")
     assert await asyncio.wait_for(waiting, 5) == "a2"
-
-
-async def test_a_worker_that_is_cancelled_when_it_is_woken_wakes_another():
-    queue: WorkQueue[str] = WorkQueue(first_letter, 100)
-    woken, other = (asyncio.create_task(queue.get()) for _ in range(2))
-    await asyncio.sleep(0)
-    queue.add("a")
-    woken.cancel()
-    assert await asyncio.wait_for(other, 5) == "a"
-
-
-async def test_a_worker_that_is_cancelled_before_is_not_woken():
-    queue: WorkQueue[str] = WorkQueue(first_letter, 100)
-    cancelled, other = (asyncio.create_task(queue.get()) for _ in range(2))
-    await asyncio.sleep(0)
-    cancelled.cancel()
-    queue.add("a")
-    assert await asyncio.wait_for(other, 5) == "a"
 
 
 async def turns_of_the_loop(count: int) -> None:
