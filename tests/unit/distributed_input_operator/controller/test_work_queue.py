@@ -222,6 +222,15 @@ async def test_the_end_of_work_wakes_a_worker_for_the_next_key_of_its_group():
     assert await asyncio.wait_for(waiting, 5) == "a2"
 
 
+async def test_a_worker_that_is_cancelled_when_it_is_woken_wakes_another():
+    queue: WorkQueue[str] = WorkQueue(first_letter, 100)
+    woken, other = (asyncio.create_task(queue.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    queue.add("a")
+    woken.cancel()
+    assert await asyncio.wait_for(other, 5) == "a"
+
+
 async def turns_of_the_loop(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
