@@ -357,21 +357,6 @@ def remains(name: str, pods: int) -> WorkerRequest:
     return WorkerRequest(Claim(("t", name), 0, leaving=pods), labels=None)
 
 
-def test_the_class_of_an_input_sets_its_priority():
-    ledger, high = Ledger(), {"name": "high", "value": 7}
-    ledger.set_policy(
-        PolicySpec.model_validate(
-            {"budgets": [{"name": "all", "limits": {"workers": 10}}], "priorityClasses": [high]}
-        )
-    )
-    ledger.request(replace(request("a", 8, priority=1000), labels={}))
-    ledger.request(replace(request("b", 8), priority_class="high"))
-    ledger.reallocate()
-    assert ledger.request(replace(request("b", 8), priority_class="high")).target == 8
-    limited_grant = ledger.request(request("a", 8, priority=1000))
-    assert (limited_grant.target, "t/b has priority 7" in limited_grant.message) == (2, True)
-
-
 def test_labels_of_the_namespace_select_budgets_also_of_a_deleted_input():
     ledger = Ledger()
     selector = {"team": "a"}

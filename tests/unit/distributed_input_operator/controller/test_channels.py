@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,22 +54,20 @@ class Server:
         return b""
 
 
-def with_server(story: Callable[[Server, str], Awaitable[None]]) -> None:
-    async def run() -> None:
-        recorded, server = Server(), grpc.aio.server()
-        method: Any = grpc.unary_unary_rpc_method_handler(recorded.answer)
-        handler = grpc.method_handlers_generic_handler(
-            "distributed_input.v1.Dispatcher", {"Status": method}
-        )
-        server.add_generic_rpc_handlers((handler,))
-        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        await server.start()
-        try:
-            await story(recorded, address)
-        finally:
-            await server.stop(0)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Server, str]]:
+    recorded, server = Server(), grpc.aio.server()
+    method: Any = grpc.unary_unary_rpc_method_handler(recorded.answer)
+    handler = grpc.method_handlers_generic_handler(
+        "distributed_input.v1.Dispatcher", {"Status": method}
+    )
+    server.add_generic_rpc_handlers((handler,))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        yield recorded, address
+    finally:
+        await server.stop(0)
 
 
 def token(text: str) -> Callable[[], DispatcherAccess]:
@@ -77,39 +75,33 @@ def token(text: str) -> Callable[[], DispatcherAccess]:
 
 
 @pytest.mark.parametrize(("keep", "connections"), [(True, 1), (False, 3)])
-def test_a_channel_is_kept_on_request(keep, connections):
-    async def story(server: Server, address: str) -> None:
+async def test_a_channel_is_kept_on_request(keep, connections):
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS)
         for _ in range(3):
             await channels.status(KEY, address, token("a"), keep=keep)
         assert len(set(server.peers)) == connections
         assert len(channels) == keep
 
-    with_server(story)
 
-
-def test_a_request_that_keeps_no_channel_ends_the_kept_one():
-    async def story(server: Server, address: str) -> None:
+async def test_a_request_that_keeps_no_channel_ends_the_kept_one():
+    async with serving() as (_, address):
         channels = Channels(OWN_CONNECTIONS)
         for keep in (True, False):
             await channels.status(KEY, address, token("a"), keep=keep)
         assert len(channels) == 0
 
-    with_server(story)
 
-
-def test_a_kept_channel_uses_the_present_token():
-    async def story(server: Server, address: str) -> None:
+async def test_a_kept_channel_uses_the_present_token():
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS)
         for text in ("a", "b"):
             await channels.status(KEY, address, token(text), keep=True)
         assert server.tokens == ["Bearer a", "Bearer b"]
 
-    with_server(story)
 
-
-def test_an_error_another_address_and_close_end_a_channel():
-    async def story(server: Server, address: str) -> None:
+async def test_an_error_another_address_and_close_end_a_channel():
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS)
         await channels.status(KEY, address, token("a"), keep=True)
         with pytest.raises(grpc.aio.AioRpcError):
@@ -121,13 +113,11 @@ def test_an_error_another_address_and_close_end_a_channel():
         channels.close(KEY)
         assert len(channels) == 0
 
-    with_server(story)
 
-
-def test_a_channel_is_closed_when_its_request_has_ended():
+async def test_a_channel_is_closed_when_its_request_has_ended():
     """gRPC would cancel the request, and its caller with it."""
 
-    async def story(server: Server, address: str) -> None:
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS)
         server.release.clear()
         asking = asyncio.create_task(channels.status(KEY, address, token("a"), keep=True))
@@ -141,8 +131,6 @@ def test_a_channel_is_closed_when_its_request_has_ended():
         await settled(channels)
         assert kept.get_state() is grpc.ChannelConnectivity.SHUTDOWN
 
-    with_server(story)
-
 
 async def settled(channels: Channels) -> None:
     """Wait until all channels that are to be closed are closed."""
@@ -150,15 +138,13 @@ async def settled(channels: Channels) -> None:
         await asyncio.wait(set(channels._closing), timeout=20)
 
 
-def test_more_channels_than_the_maximum_are_not_kept():
-    async def story(server: Server, address: str) -> None:
+async def test_more_channels_than_the_maximum_are_not_kept():
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS, most=1)
         for name in ("a", "b", "a", "b"):
             await channels.status(("team", name), address, token("a"), keep=True)
         assert len(channels) == 1
         assert len(set(server.peers)) == 3
-
-    with_server(story)
 
 
 @pytest.mark.parametrize(
@@ -169,12 +155,12 @@ def test_channels_take_at_most_half_of_the_files(monkeypatch, files, most):
     assert Channels(OWN_CONNECTIONS)._most == most
 
 
-def test_the_gauge_has_the_number_of_kept_channels():
+async def test_the_gauge_has_the_number_of_kept_channels():
     def value() -> float:
         (family,) = metrics.CHANNELS.collect()
         return family.samples[0].value
 
-    async def story(server: Server, address: str) -> None:
+    async with serving() as (_, address):
         channels = Channels(OWN_CONNECTIONS)
         for name in ("a", "b", "a"):
             await channels.status(("team", name), address, token("a"), keep=True)
@@ -185,11 +171,9 @@ def test_the_gauge_has_the_number_of_kept_channels():
             await channels.status(("team", "b"), address, token("bad"), keep=True)
         assert value() == 0
 
-    with_server(story)
 
-
-def test_a_channel_with_a_certificate_ends_before_the_certificate(monkeypatch):
-    async def story(server: Server, address: str) -> None:
+async def test_a_channel_with_a_certificate_ends_before_the_certificate(monkeypatch):
+    async with serving() as (_, address):
         now, issued = 0.0, []
         monkeypatch.setattr(
             DispatcherAccess,
@@ -207,7 +191,6 @@ def test_a_channel_with_a_certificate_ends_before_the_certificate(monkeypatch):
         assert issued == [0.0, 300.0]
 
     assert module._MAX_SECONDS == 300.0
-    with_server(story)
 
 
 ANSWER = StatusResponse(dispatcher_id="d", workers=[WorkerInfo(worker_id="w", rows=1)])

@@ -303,15 +303,3 @@ def test_what_an_input_declares_counts_up_to_the_caps():
     modest = request("b", 5, stall_cost=1.0, priority=-1)
     claim = priced(ledger, modest)
     assert (claim.priority, claim.stall_cost, claim.minimum) == (-1, 1.0, 1)
-
-
-def test_inputs_in_no_budget_are_in_the_default_budget():
-    vision = selecting("vision", 5, team="vision")
-    ledger = Ledger()
-    ledger.set_policy(policy(budgets=[vision, {"name": "rest", "appliesTo": "OtherInputs"}]))
-    for labels, names in (
-        ({"team": "vision"}, ("vision",)),
-        ({"team": "speech"}, ("rest",)),
-        (None, ("vision", "rest")),
-    ):
-        assert priced(ledger, replace(request("a", 1), labels=labels)).budgets == names

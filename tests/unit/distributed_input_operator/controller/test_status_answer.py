@@ -18,7 +18,6 @@ from distributed_input.api.proto.types_pb2 import DatasetFailure, Job, StalledSp
 from distributed_input.api.stalls import MAX_FAILURE_TEXT
 from distributed_input_operator.autoscaling.rates import DispatcherSample, measure
 from distributed_input_operator.controller.status_answer import (
-    MAX_BYTES,
     MAX_ENTRIES,
     MAX_TEXT,
     UnusableAnswer,
@@ -124,11 +123,6 @@ def test_texts_are_cut():
 def test_an_answer_beyond_the_bounds_is_refused(response, message):
     with pytest.raises(UnusableAnswer, match=message):
         parsed(response)
-
-
-def test_an_answer_with_too_many_bytes_is_refused():
-    with pytest.raises(UnusableAnswer, match="4 MiB"):
-        parse_answer(bytes(MAX_BYTES + 1), 0.0)
 
 
 @pytest.mark.parametrize("field", [b"\x10\x00", b"\x12\x00", b"\x15\x00\x00\x00\x00"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +13,18 @@ from kubernetes.aio.client import ApiClient, Configuration
 from distributed_input_operator.kube import api
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import INPUT
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def client_of(handler: Handler, **options: Any) -> AsyncIterator[Api]:
+    """Yield a client of a server whose connections are handled like this."""
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    settings: Any = Configuration(host=f"http://{host}:{port}")
+    async with server, asyncio.timeout(20), ApiClient(settings) as client:
+        yield Api(client, **options)
 
 
 def refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> ApiError:
@@ -29,15 +43,11 @@ def refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> ApiError:
     ended = asyncio.Event()
 
     async def call() -> None:
-        server = await asyncio.start_server(silent, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        settings: Any = Configuration(host=f"http://{host}:{port}")
-        async with server, asyncio.timeout(10):
-            try:
-                async with ApiClient(settings) as client:
-                    await Api(client).request("GET", "/version")
-            finally:
-                await ended.wait()
+        try:
+            async with client_of(silent) as client:
+                await client.request("GET", "/version")
+        finally:
+            await asyncio.wait_for(ended.wait(), 10)
 
     with pytest.raises(ApiError) as caught:
         asyncio.run(call())
@@ -94,12 +104,8 @@ async def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_th
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
         writer.close()
 
-    server = await asyncio.start_server(slow, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    settings: Any = Configuration(host=f"http://{host}:{port}")
-    async with server, ApiClient(settings) as client:
-        one = Api(client, max_concurrent=4)
-        await asyncio.gather(*(one.request("GET", path) for path in paths * 16))
+    async with client_of(slow, max_concurrent=4) as client:
+        await asyncio.gather(*(client.request("GET", path) for path in paths * 16))
     assert most == expected
 
 
@@ -137,11 +143,8 @@ def test_a_watch_yields_events_until_it_ends(answer, events, status):
         writer.close()
 
     async def follow() -> None:
-        server = await asyncio.start_server(once, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        settings: Any = Configuration(host=f"http://{host}:{port}")
-        async with server, asyncio.timeout(20), ApiClient(settings) as client:
-            async for event in Api(client).watch(INPUT, "team", "7", 60, 20.0):
+        async with client_of(once) as client:
+            async for event in client.watch(INPUT, "team", "7", 60, 20.0):
                 seen.append(event)
 
     if status is None:
@@ -162,12 +165,9 @@ async def test_a_silent_watch_ends_with_an_error():
         ended.set()
 
     ended = asyncio.Event()
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    settings: Any = Configuration(host=f"http://{host}:{port}")
-    async with server, asyncio.timeout(20), ApiClient(settings) as client:
+    async with client_of(silent) as client:
         with pytest.raises(ApiError) as caught:
-            async for _ in Api(client).watch(INPUT, "team", "7", 3600, 0.1):
+            async for _ in client.watch(INPUT, "team", "7", 3600, 0.1):
                 pass
         await ended.wait()
     assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
