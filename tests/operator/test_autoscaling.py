@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from distributed_input_operator.kube.kinds import POLICY
 from testing.operator.dispatcher import run_dispatcher, token_of
-from testing.operator.policies import apply_policy
+from testing.operator.policies import budget, policy_in_force
 from testing.operator.processes import eventually, manifest
 from testing.operator.webhooks import free_port
 
@@ -20,12 +19,9 @@ _LONG = 150.0
 @pytest.fixture
 def competitor(cluster):
     """Provide the name of an input that uses the whole budget."""
-    apply_policy(
-        cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 6}}
-    )
-    yield "hog"
-    cluster.delete("DistributedInput", "hog")
-    cluster.call("DELETE", POLICY.path(None, "cluster"))
+    with policy_in_force(cluster, budget(cluster, 6)):
+        yield "hog"
+        cluster.delete("DistributedInput", "hog")
 
 
 @pytest.mark.timeout(600)
