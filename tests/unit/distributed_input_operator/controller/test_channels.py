@@ -28,6 +28,7 @@ from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.objects.snapshot import Failure
 from testing.certificates import LIFE, MountedFolder, authority, now
 from tests.unit.distributed_input.runtime.served import Echo, served
+from tests.unit.distributed_input_operator.controller.test_dispatchers import dispatchers
 
 KEY = ("team", "digits")
 OWN_CONNECTIONS = (("grpc.use_local_subchannel_pool", 1),)
@@ -56,18 +57,9 @@ class Server:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[Server, str]]:
-    recorded, server = Server(), grpc.aio.server()
-    method: Any = grpc.unary_unary_rpc_method_handler(recorded.answer)
-    handler = grpc.method_handlers_generic_handler(
-        "distributed_input.v1.Dispatcher", {"Status": method}
-    )
-    server.add_generic_rpc_handlers((handler,))
-    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    try:
+    recorded = Server()
+    async with dispatchers(recorded.answer) as (address,):
         yield recorded, address
-    finally:
-        await server.stop(0)
 
 
 def token(text: str) -> Callable[[], DispatcherAccess]:
