@@ -19,15 +19,17 @@ from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POLICY
 from distributed_input_operator.reconcile.pace import RolloutState, Turn
 from tests.unit.distributed_input_operator.contexts import context_of
 
+
+def new_loop(api: Any, kinds: Any = (INPUT,)) -> tuple[ControllerContext, ControlLoop]:
+    context = context_of(api)
+    return context, ControlLoop(context, kinds, (), lambda: True)
+
+
 ROLLING, WAITING, LAST = ("team", "rolling"), ("team", "waiting"), ("team", "last")
 
 
-@pytest.mark.parametrize("raises", [True, False])
-async def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(
-    monkeypatch, raises
-):
-    context = context_of(None)
-    loop = ControlLoop(context, (), (), lambda: True)
+async def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(monkeypatch):
+    context, loop = new_loop(None, ())
     reconciled: list[InputKey] = []
     done = asyncio.Event()
 
@@ -37,9 +39,7 @@ async def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_w
         if len(reconciled) > 50:
             raise asyncio.CancelledError  # The event loop would stop here for good.
         if key == WAITING:
-            if raises:
-                raise ApiError(500, "InternalError", "etcd is slow")
-            return 300.0
+            raise ApiError(500, "InternalError", "etcd is slow")
         if key == LAST:
             context.rollouts.request(key, RolloutState.WAITING)
             done.set()
@@ -66,8 +66,7 @@ async def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_w
 
 async def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
     """Changes, health checks and metrics do not wait until all inputs are reconciled."""
-    context = context_of(None)
-    loop = ControlLoop(context, (), (), lambda: True)
+    context, loop = new_loop(None, ())
     inputs, rounds = 200, 0
 
     async def reconcile(_: ControllerContext, key: InputKey) -> None:
@@ -90,8 +89,7 @@ async def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
 @pytest.mark.parametrize(("observed", "first"), [(2, True), (3, False)])
 async def test_a_changed_input_that_failed_comes_before_others(monkeypatch, observed, first):
     monkeypatch.setattr(control_loop, "backoff", lambda *_: 0.0)
-    context = context_of(None)
-    loop = ControlLoop(context, (), (), lambda: True)
+    context, loop = new_loop(None, ())
     context.store.put(stored(INPUT, "team", "failed", {"observedGeneration": observed}))
     loop._queue.add(LAST)
     loop._on_failure(("team", "failed"), ApiError(500, "InternalError", "etcd is slow"))
@@ -161,9 +159,8 @@ def stored(kind: Any, namespace: str, name: str, status: dict[str, Any]) -> dict
 async def test_changes_are_applied_while_the_children_are_listed_unless_there_are_budgets(
     monkeypatch, policy
 ):
-    api: Any = SlowApi(policy=policy)
-    context = context_of(api)
-    loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
+    api = SlowApi(policy=policy)
+    _, loop = new_loop(api, (INPUT, POLICY, DEPLOYMENT))
     reconciled: list[str] = []
     first, all_keys = asyncio.Event(), asyncio.Event()
 
@@ -192,19 +189,11 @@ async def test_changes_are_applied_while_the_children_are_listed_unless_there_ar
     await asyncio.wait([running])
 
 
-def loop_without_children(context: ControllerContext) -> ControlLoop:
-    """Return a loop that does not know the children yet, with its first changes."""
-    loop = ControlLoop(context, (INPUT,), (), lambda: True)
-    loop._begin_first_changes()
-    return loop
-
-
 def test_an_input_that_is_deleted_while_the_children_are_listed_does_not_block_rollouts():
     """Without children it is never reconciled."""
-    context = context_of(None)
-    gone = stored(INPUT, "team", "gone", {"observedGeneration": 3})
-    context.store.put(gone)
-    loop = loop_without_children(context)
+    context, loop = new_loop(None)
+    context.store.put(stored(INPUT, "team", "gone", {"observedGeneration": 3}))
+    loop._begin_first_changes()
     assert context.rollouts.request(LAST, RolloutState.WAITING) is Turn.WAIT
     loop._on_change(("team", "gone"), INPUT, None)
     assert context.rollouts.next() == [LAST]
@@ -212,12 +201,8 @@ def test_an_input_that_is_deleted_while_the_children_are_listed_does_not_block_r
 
 async def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(monkeypatch):
     """Its claim would never be released."""
-    api: Any = SlowApi(policy=True)
-    api.release.set()
-    context = context_of(api)
-    gone = stored(INPUT, "team", "gone", {"observedGeneration": 3})
-    context.store.put(gone)
-    loop = ControlLoop(context, (INPUT,), (), lambda: True)
+    context, loop = new_loop(None)
+    context.store.put(stored(INPUT, "team", "gone", {"observedGeneration": 3}))
 
     async def restore(_: Any) -> None:
         loop._on_change(("team", "gone"), INPUT, None)
@@ -229,7 +214,7 @@ async def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(m
 
 
 async def test_inputs_of_another_operator_are_not_among_the_first_changes():
-    context = context_of(None)
+    context, loop = new_loop(None)
     own, foreign, later = (stored(INPUT, "team", name, {}) for name in ("own", "foreign", "b"))
     change = copy.deepcopy(own)
     change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
@@ -237,7 +222,7 @@ async def test_inputs_of_another_operator_are_not_among_the_first_changes():
         one["spec"]["managedBy"] = "distributed-input.dev/theirs"
     context.store.put(own)
     context.store.put(foreign)
-    loop = loop_without_children(context)
+    loop._begin_first_changes()
     loop._mirrors[0].put(later)
     loop._mirrors[0].put(change)
     assert len(loop._queue) == 1
@@ -245,16 +230,14 @@ async def test_inputs_of_another_operator_are_not_among_the_first_changes():
 
 
 async def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypatch):
-    api: Any = SlowApi(policy=False)
-    api.release.set()
-    context = context_of(api)
+    context, loop = new_loop(None)
     for number in range(600):
         status = {"trainers": {"reading": 1}} if number else {}
         context.store.put(stored(INPUT, "team", f"read-{number}", status))
 
     monkeypatch.setattr(control_loop.budgets, "restore", restored)
     assert context.looks.write_seconds == 30.0
-    await ControlLoop(context, (INPUT,), (), lambda: True)._queue_all()
+    await loop._queue_all()
     assert context.looks.write_seconds == 59.9
 
 
@@ -262,16 +245,13 @@ async def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypat
 async def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inputs(
     monkeypatch, name
 ):
-    api: Any = SlowApi(policy=False)
-    api.release.set()
-    context = context_of(api)
+    context, loop = new_loop(None)
     for number in range(20):
         for kind, observed in (("old", 3), ("earlier", 2)):
             one = stored(INPUT, "team", f"{kind}-{number}", {"observedGeneration": observed})
             context.store.put(one)
 
     monkeypatch.setattr(control_loop.budgets, "restore", restored)
-    loop = ControlLoop(context, (INPUT,), (), lambda: True)
     loop._begin_first_changes()
     await loop._queue_all()
     change = stored(INPUT, "team", name, {"observedGeneration": 3})
@@ -288,9 +268,8 @@ async def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inp
 
 
 async def test_a_task_that_fails_ends_the_loop(monkeypatch):
-    api: Any = SlowApi(policy=False)
-    context = context_of(api)
-    loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
+    api = SlowApi(policy=False)
+    _, loop = new_loop(api, (INPUT, POLICY, DEPLOYMENT))
 
     async def broken(*_: Any) -> None:
         raise KeyError("a bug")
@@ -320,9 +299,7 @@ async def test_the_children_of_an_input_that_changes_are_listed_alone_until_they
 
     reconciled: list[InputKey] = []
     monkeypatch.setattr(control_loop, "reconcile", reconcile)
-    api: Any = Failing(policy=False)
-    context = context_of(api)
-    loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
+    _, loop = new_loop(Failing(policy=False), (INPUT, POLICY, DEPLOYMENT))
     loop._begin_first_changes()
     assert not await loop._reconcile(LAST), "a retry lists them again"
     assert reconciled == []
