@@ -31,7 +31,7 @@ class _Hold:
     """Requests that wait until a function of the test has returned."""
 
     matches: Callable[[str], bool]
-    meanwhile: Callable[[], None]
+    meanwhile: Callable[[], object]
     answered: bool
     method: str
     task: asyncio.Task[None] | None = None
@@ -78,7 +78,7 @@ class Proxy:
     def hold(
         self,
         matches: Callable[[str], bool],
-        meanwhile: Callable[[], None],
+        meanwhile: Callable[[], object],
         *,
         answered: bool = False,
         method: str = "GET",
