@@ -185,6 +185,7 @@ async def test_changes_are_applied_while_the_children_are_listed_unless_there_ar
     api.release.set()
     await asyncio.wait_for(all_keys.wait(), 20)
     assert set(reconciled) == {"changed", "old", "cluster"}
+    assert not loop._lists_alone
     running.cancel()
     await asyncio.wait([running])
 
