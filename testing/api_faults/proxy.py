@@ -108,7 +108,6 @@ class FaultProxy(Proxy):
         upstream: aiohttp.ClientResponse,
         response: web.StreamResponse,
         watches: bool,
-        fails: bool,
     ) -> None:
         if watches:
             await response.prepare(request)
@@ -125,7 +124,7 @@ class FaultProxy(Proxy):
             await response.write(body)
             await response.write_eof()
             return
-        await super()._stream(request, upstream, response, watches, fails)
+        await super()._stream(request, upstream, response, watches)
 
     async def _events(
         self,

@@ -124,6 +124,11 @@ class Cluster:
             status = {"phase": "Running", "conditions": ready, "podIP": ip, "podIPs": [{"ip": ip}]}
             self.set_pod_status(pod["metadata"]["name"], status)
 
+    def run_pods(self, name: str) -> None:
+        """Simulate the kubelet of all pods of an input. Its dispatcher listens on this machine."""
+        self.simulate_kubelet(name, "dispatcher", "127.0.0.1")
+        self.simulate_kubelet(name)
+
     def wait_until_ready(self, name: str, workers: int) -> None:
         """Simulate the kubelet until the input is ready with this number of workers."""
 

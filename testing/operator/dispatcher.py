@@ -34,8 +34,6 @@ class FakeHeartbeats:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         self.wait_ratio = 0.75
         """Share of the time that the trainer waits, 0 to 1."""
-        self.mismatches = 0
-        """Replays that made other rows than before."""
         self._stopped = threading.Event()
         self._call(
             "RegisterJob", dispatcher_pb2.RegisterJobRequest(job=job()), "RegisterJobResponse"
@@ -57,7 +55,6 @@ class FakeHeartbeats:
                 rows=int(rows),
                 wait_seconds=wait,
                 wall_seconds=wall,
-                replay_mismatches=self.mismatches,
             )
             self._call("ConsumerHeartbeat", trainer_beat, "ConsumerHeartbeatResponse")
             worker_beat = worker(rows=int(rows), busy_seconds=wall)

@@ -25,7 +25,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 from kubernetes.aio import config
@@ -44,7 +44,7 @@ NAMESPACE = "measured"
 ACCOUNT = "operator"
 PARALLEL = 8
 _NODES, _CAPACITY = 20, {"pods": "2000", "cpu": "8000", "memory": "32Ti"}
-PLANE_FLAGS: dict[str, Mapping[str, object]] = {
+_PLANE_FLAGS: dict[str, Mapping[str, object]] = {
     # The default limits, for small clusters, would be the bottleneck.
     "kube-controller-manager": {
         "kube-api-qps": 1000,
@@ -313,19 +313,22 @@ async def _measure(measurement: Measurement) -> None:
     print(f"load {os.getloadavg()[0]:.1f}")
 
 
-async def _run(
-    args: argparse.Namespace,
+def run(
+    measurement: Callable[[Api], Measurement],
     plane: ControlPlane,
-    operator: Operator,
-    audit: AuditLog,
-    pids: dict[str, int],
+    body: Callable[[Measurement], Awaitable[None]],
 ) -> None:
-    await config.load_kube_config(config_file=str(plane.kubeconfig))
-    async with ApiClient() as client:
-        await _measure(Measurement(args, Api(client), operator, audit, pids))
+    """Run a measurement with a client of the control plane."""
+
+    async def connected() -> None:
+        await config.load_kube_config(config_file=str(plane.kubeconfig))
+        async with ApiClient() as client:
+            await body(measurement(Api(client)))
+
+    asyncio.run(connected())
 
 
-def prepare(cluster: Cluster) -> None:
+def _prepare(cluster: Cluster) -> None:
     """Create the CRDs, a namespace and a ServiceAccount whose requests are audited."""
     install(cluster)
     binding = {
@@ -389,30 +392,42 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@contextlib.contextmanager
+def started(kept: Path | None) -> Iterator[tuple[ControlPlane, Operator, AuditLog]]:
+    """Run a control plane. Provide an operator that does not run yet, and the log of its requests.
+
+    kept: the folder of the cluster's data. None: a temporary one.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        audit = AuditLog(folder, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
+        flags: dict[str, Mapping[str, object]] = {**_PLANE_FLAGS, "kube-apiserver": audit.flags}
+        plane = stack.enter_context(ControlPlane(folder, flags=flags))
+        with plane.client() as client:
+            _prepare(Cluster(client, NAMESPACE))
+        kubeconfig = plane.service_account_kubeconfig(NAMESPACE, ACCOUNT)
+        operator = Operator(kubeconfig, NAMESPACE, folder)
+        stack.callback(operator.kill)
+        operator.kill()  # restarted when the inputs exist
+        yield plane, operator, audit
+
+
 def main() -> None:
     """Start a control plane, an operator and inputs. Print the measurements."""
     args = _arguments()
-    with contextlib.ExitStack() as stack:
-        folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        folder.mkdir(parents=True, exist_ok=True)
-        audit = AuditLog(folder, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
-        flags: dict[str, Mapping[str, object]] = {**PLANE_FLAGS, "kube-apiserver": audit.flags}
-        plane = stack.enter_context(ControlPlane(folder, flags=flags))
+    with (
+        started(args.folder) as (plane, operator, audit),
+        _fake_nodes(plane) if args.workers else contextlib.nullcontext() as nodes,
+    ):
         pids = {one.name: one.pid for one in plane.daemons if one.pid}
-        if args.workers:
-            nodes = stack.enter_context(_fake_nodes(plane))
+        if nodes:
             pids["kwok"] = nodes.daemon.pid or 0
-        with plane.client() as client:
-            prepare(Cluster(client, NAMESPACE))
-        kubeconfig = plane.service_account_kubeconfig(NAMESPACE, ACCOUNT)
         if args.bare:
             for one in (plane.controller_manager, plane.scheduler):
                 one.stop()
                 del pids[one.name]
-        operator = Operator(kubeconfig, NAMESPACE, folder)
-        stack.callback(operator.kill)
-        operator.kill()  # restarted when the inputs exist
-        asyncio.run(_run(args, plane, operator, audit, pids))
+        run(lambda api: Measurement(args, api, operator, audit, pids), plane, _measure)
 
 
 if __name__ == "__main__":

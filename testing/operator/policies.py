@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
 from distributed_input_operator.kube.kinds import POLICY
-from testing.operator.cluster import Cluster
+from testing.operator.cluster import Cluster, RequestRejected
 
 
 def policy(*budgets, name="cluster", **spec):
@@ -26,6 +30,22 @@ def apply_policy(cluster: Cluster, *budgets, **spec) -> None:
         fieldManager="tests",
         force="true",
     )
+
+
+def budget(cluster: Cluster, workers: int, name: str = "all") -> dict[str, Any]:
+    """Return a budget of workers for the inputs of this namespace."""
+    return {"name": name, "namespaces": [cluster.namespace], "limits": {"workers": workers}}
+
+
+@contextmanager
+def policy_in_force(cluster: Cluster, *budgets) -> Iterator[None]:
+    """Set the cluster's policy, and delete it at the end if it is still there."""
+    apply_policy(cluster, *budgets)
+    try:
+        yield
+    finally:
+        with suppress(RequestRejected):
+            cluster.call("DELETE", POLICY.path(None, "cluster"))
 
 
 def worker_pods(cluster: Cluster) -> list:

@@ -23,7 +23,6 @@ _FAULTS = {
     429: "TooManyRequests",
     500: "InternalError",
 }
-_RANDOM = (409, 410, 429, 500)
 _UNCOUNTED = ("/leases", "/selfsubjectaccessreviews")
 
 
@@ -32,7 +31,7 @@ class _Hold:
     """Requests that wait until a function of the test has returned."""
 
     matches: Callable[[str], bool]
-    meanwhile: Callable[[], None]
+    meanwhile: Callable[[], object]
     answered: bool
     method: str
     task: asyncio.Task[None] | None = None
@@ -42,8 +41,6 @@ class Proxy:
     """Serves plain HTTP and forwards requests to the API server of an administrator's kubeconfig.
 
     Attributes:
-        failure_rate: share of requests that fail, 0 to 1. They get an error status, or the
-            connection closes before or after the real server handles them. Watches are cut off.
         writes: method and path of each successful write.
         on_write: called after each write, in the proxy's thread.
         watches: paths of all watch requests.
@@ -54,17 +51,13 @@ class Proxy:
         self._config = yaml.safe_load(kubeconfig.read_text())
         self._folder = folder
         self._random = random.Random(seed)
-        self.failure_rate = 0.0
         self.writes: list[str] = []
         self.on_write: Callable[[], None] = lambda: None
         self.watches: list[str] = []
         self.lists: list[str] = []
-        self._refused: tuple[Callable[[str], bool], int] = (lambda _: False), 403
         self._holds: list[_Hold] = []
         self._open: list[web.Request] = []
         self._expired: set[str] = set()
-        self.frozen = threading.Event()
-        """While set, watches deliver no events."""
         self._started = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -82,15 +75,10 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether a watch delivers events."""
-        return bool(self._open)
-
     def hold(
         self,
         matches: Callable[[str], bool],
-        meanwhile: Callable[[], None],
+        meanwhile: Callable[[], object],
         *,
         answered: bool = False,
         method: str = "GET",
@@ -103,22 +91,13 @@ class Proxy:
         """
         self._holds.append(_Hold(matches, meanwhile, answered, method))
 
-    def refuse(self, matches: Callable[[str], bool], status: int = 403) -> None:
-        """Answer requests whose path and query match with an error, from now on."""
-        self._refused = matches, status
-
     def expire(self, plural: str = "") -> None:
         """Cut off the watches of one kind, or all. The next watches get 410 Expired."""
-        self.cut(plural, expired=True)
-
-    def cut(self, plural: str = "", *, expired: bool = False) -> None:
-        """Close the connections of the watches of one kind, or of all."""
 
         def cut_watches() -> None:
             for entry in self._open:
                 if entry.path.endswith(plural):
-                    if expired:
-                        self._expired.add(entry.path)
+                    self._expired.add(entry.path)
                     assert entry.transport is not None
                     entry.transport.close()
 
@@ -168,7 +147,6 @@ class Proxy:
         return context
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        fails = self._random.random() < self.failure_rate
         watches = "watch" in request.query
         if watches:
             self.watches.append(request.path)
@@ -177,15 +155,7 @@ class Proxy:
                 return web.json_response({"type": "ERROR", "object": _failure(410)})
         elif "limit" in request.query and not request.query.get("continue"):
             self.lists.append(request.path)
-        matches, code = self._refused
-        if matches(request.path_qs):
-            return status(code)
         await self._wait_for_holds(request, answered=False)
-        kind = self._random.choice([*_RANDOM, "before", "after"]) if fails and not watches else None
-        if isinstance(kind, int):
-            return status(kind)
-        if kind == "before":
-            return abort(request)
         headers = {
             k: v for k, v in request.headers.items() if k.lower() not in _HOP_BY_HOP | {"host"}
         }
@@ -197,9 +167,7 @@ class Proxy:
         ) as upstream:
             self._count(request, upstream.status)
             await self._wait_for_holds(request, answered=True)
-            if kind == "after":
-                return abort(request)
-            return await self._pass_on(request, upstream, watches, fails)
+            return await self._pass_on(request, upstream, watches)
 
     async def _wait_for_holds(self, request: web.Request, *, answered: bool) -> None:
         for entry in self._holds:
@@ -218,7 +186,7 @@ class Proxy:
             self.on_write()
 
     async def _pass_on(
-        self, request: web.Request, upstream: aiohttp.ClientResponse, watches: bool, fails: bool
+        self, request: web.Request, upstream: aiohttp.ClientResponse, watches: bool
     ) -> web.StreamResponse:
         response_headers = {
             k: v for k, v in upstream.headers.items() if k.lower() not in _HOP_BY_HOP
@@ -229,7 +197,7 @@ class Proxy:
         if watches:
             self._open.append(request)
         try:
-            await self._stream(request, upstream, response, watches, fails)
+            await self._stream(request, upstream, response, watches)
         except ConnectionError:
             pass  # the operator has disconnected
         finally:
@@ -242,16 +210,9 @@ class Proxy:
         upstream: aiohttp.ClientResponse,
         response: web.StreamResponse,
         watches: bool,
-        fails: bool,
     ) -> None:
         await response.prepare(request)
-        chunks = 0
         async for data in upstream.content.iter_any():
-            chunks += 1
-            if watches and (self.frozen.is_set() or (fails and chunks > 3)):
-                if fails:
-                    break
-                continue  # keep the stream open without events
             await response.write(data)
         await response.write_eof()
 

@@ -12,6 +12,7 @@ from kubernetes import client as kubernetes
 from distributed_input_operator.kube.kinds import POLICY
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import Operator, eventually, run_operator
+from testing.operator.proxy import Proxy
 
 _CRD_FILES = sorted((Path(__file__).parents[2] / "crds").glob("*.yaml"))
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -57,3 +58,20 @@ def operator(
     folder = tmp_path_factory.mktemp("operator")
     with run_operator(control_plane.kubeconfig, cluster.namespace, folder) as created:
         yield created
+
+
+@pytest.fixture
+def name(cluster: Cluster, operator: Operator, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Provide an input name. Delete the input after the test."""
+    created = f"i{abs(hash(request.node.nodeid)) % 10**8}"
+    yield created
+    if cluster.get("DistributedInput", created):
+        cluster.delete("DistributedInput", created)
+
+
+@pytest.fixture
+def proxy(control_plane, tmp_path: Path) -> Iterator[Proxy]:
+    """Run a proxy in front of the API server."""
+    created = Proxy(control_plane.kubeconfig, tmp_path)
+    yield created
+    created.close()

@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from distributed_input_operator.kube.kinds import POLICY
 from testing.operator.dispatcher import run_dispatcher, token_of
-from testing.operator.policies import apply_policy
+from testing.operator.policies import budget, policy_in_force
 from testing.operator.processes import eventually, manifest
 from testing.operator.webhooks import free_port
 
@@ -20,12 +19,9 @@ _LONG = 150.0
 @pytest.fixture
 def competitor(cluster):
     """Provide the name of an input that uses the whole budget."""
-    apply_policy(
-        cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 6}}
-    )
-    yield "hog"
-    cluster.delete("DistributedInput", "hog")
-    cluster.call("DELETE", POLICY.path(None, "cluster"))
+    with policy_in_force(cluster, budget(cluster, 6)):
+        yield "hog"
+        cluster.delete("DistributedInput", "hog")
 
 
 @pytest.mark.timeout(600)
@@ -37,8 +33,7 @@ def test_the_number_of_workers_follows_the_trainers_demand(cluster, operator, tm
     token = token_of(cluster, NAME)
 
     def replicas() -> int:
-        cluster.simulate_kubelet(NAME, "dispatcher", "127.0.0.1")
-        cluster.simulate_kubelet(NAME)
+        cluster.run_pods(NAME)
         return cluster.get("Deployment", f"{NAME}-worker")["spec"]["replicas"]
 
     with run_dispatcher(port, token, tmp_path) as heartbeats:
@@ -69,31 +64,6 @@ def test_the_number_of_workers_follows_the_trainers_demand(cluster, operator, tm
 
 
 @pytest.mark.timeout(600)
-def test_replays_that_differ_are_in_the_status_and_an_event(cluster, operator, tmp_path):
-    port, name = free_port(), "differing"
-    cluster.create(manifest(name, workers={"replicas": 1}, dispatcher={"port": port}))
-    token = token_of(cluster, name)
-
-    def live():
-        cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
-        cluster.simulate_kubelet(name)
-        return cluster.get("DistributedInput", name)["status"].get("trainers", {})
-
-    def differing():
-        events = [e for e in cluster.list("Event") if e["involvedObject"]["name"] == name]
-        return [e for e in events if e["reason"] == "ReplayDiffers"]
-
-    with run_dispatcher(port, token, tmp_path) as heartbeats:
-        eventually(lambda: live().get("reading") == 1, _LONG)
-        assert (live()["replayMismatches"], differing()) == (0, [])
-        heartbeats.mismatches = 2
-        eventually(lambda: live().get("replayMismatches") == 2, _LONG)
-        (event,) = eventually(differing)
-        assert event["type"] == "Warning"
-    cluster.delete("DistributedInput", name)
-
-
-@pytest.mark.timeout(600)
 def test_an_idle_input_has_no_workers_until_a_trainer_reads(cluster, operator, tmp_path):
     port = free_port()
     name = "idle"
@@ -102,8 +72,7 @@ def test_an_idle_input_has_no_workers_until_a_trainer_reads(cluster, operator, t
     token = token_of(cluster, name)
 
     def replicas() -> int | None:
-        cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
-        cluster.simulate_kubelet(name)
+        cluster.run_pods(name)
         found = cluster.get("Deployment", f"{name}-worker")
         return found and found["spec"]["replicas"]
 
@@ -128,8 +97,7 @@ def test_an_idle_input_gets_its_minimum_of_a_used_up_budget_from_a_restarted_ope
     token = token_of(cluster, name)
 
     def replicas(of: str = name) -> int | None:
-        cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
-        cluster.simulate_kubelet(name)
+        cluster.run_pods(name)
         found = cluster.get("Deployment", f"{of}-worker")
         return found and found["spec"]["replicas"]
 

@@ -17,8 +17,8 @@ from kubernetes import watch
 from urllib3.exceptions import HTTPError
 
 from distributed_input_operator.kube.kinds import POLICY
-from testing.operator.cluster import Cluster, RequestRejected
-from testing.operator.policies import apply_policy
+from testing.operator.cluster import Cluster
+from testing.operator.policies import budget, policy_in_force
 from testing.operator.processes import Operator, eventually, manifest
 
 ALL, TEAM = 12, 5
@@ -152,18 +152,11 @@ class Churn:
 @pytest.fixture
 def budgets(cluster: Cluster) -> Iterator[None]:
     """Set a budget for all inputs and a smaller one for a team's inputs."""
-    apply_policy(
-        cluster,
-        {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": ALL}},
-        {"name": "team", "selector": {"matchLabels": {"team": "a"}}, "limits": {"workers": TEAM}},
-    )
-    path = POLICY.path(None, "cluster")
-    eventually(lambda: cluster.call("GET", path).get("status"))  # the operator has applied it
-    yield
-    try:
-        cluster.call("DELETE", POLICY.path(None, "cluster"))
-    except RequestRejected:
-        pass
+    team = {"selector": {"matchLabels": {"team": "a"}}, "limits": {"workers": TEAM}}
+    with policy_in_force(cluster, budget(cluster, ALL), {"name": "team", **team}):
+        path = POLICY.path(None, "cluster")
+        eventually(lambda: cluster.call("GET", path).get("status"))  # the operator has applied it
+        yield
 
 
 def totals(one: PeakWatch) -> tuple[int, int]:
@@ -209,13 +202,10 @@ MANY = 100
 @pytest.fixture
 def large(cluster: Cluster) -> Iterator[None]:
     """Set one large budget."""
-    apply_policy(
-        cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": MANY}}
-    )
-    yield
-    for one in cluster.list("DistributedInput"):
-        cluster.delete("DistributedInput", one["metadata"]["name"])
-    cluster.call("DELETE", POLICY.path(None, "cluster"))
+    with policy_in_force(cluster, budget(cluster, MANY)):
+        yield
+        for one in cluster.list("DistributedInput"):
+            cluster.delete("DistributedInput", one["metadata"]["name"])
 
 
 @pytest.mark.timeout(240)

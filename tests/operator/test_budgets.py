@@ -16,8 +16,8 @@ from kubernetes import client as kubernetes
 from distributed_input_operator.controller.budgets import SETTLE_SECONDS
 from distributed_input_operator.kube.kinds import POLICY
 from testing.operator.cluster import Cluster, RequestRejected
-from testing.operator.policies import apply_policy, policy, worker_pods, worker_replicas
-from testing.operator.processes import Operator, eventually, manifest, run_operator
+from testing.operator.policies import apply_policy, budget, policy, worker_pods, worker_replicas
+from testing.operator.processes import Operator, eventually, manifest, run_operator, template
 
 NAME = "requester"
 
@@ -83,9 +83,7 @@ def never_more_than(limit: int, *clusters: Cluster) -> Iterator[list[int]]:
 def test_a_used_up_budget_limits_the_workers_and_the_condition_has_the_reason(
     cluster, operator, clean
 ):
-    apply_policy(
-        cluster, {"name": "research", "namespaces": [cluster.namespace], "limits": {"workers": 6}}
-    )
+    apply_policy(cluster, budget(cluster, 6, "research"))
     rich = {"acceleratorsPerTrainer": 64}
     cluster.create(manifest("rich", workers={"replicas": 4}, trainers=rich))
     eventually(lambda: worker_replicas(cluster, "rich") == 4)
@@ -108,9 +106,7 @@ def test_a_used_up_budget_limits_the_workers_and_the_condition_has_the_reason(
     eventually(lambda: operator.metric("distributed_input_workers_limited") == 7)
     assert 'budget="research"' in operator.get("/metrics")[1]
 
-    apply_policy(
-        cluster, {"name": "research", "namespaces": [cluster.namespace], "limits": {"workers": 20}}
-    )
+    apply_policy(cluster, budget(cluster, 20, "research"))
     eventually(lambda: worker_replicas(cluster, NAME) == 9)
     eventually(lambda: not cluster.condition(NAME, "ScalingLimited"))
     eventually(lambda: operator.metric("distributed_input_workers_limited") == 0)
@@ -152,17 +148,8 @@ def test_a_budget_can_limit_cpu_for_inputs_with_a_label(cluster, operator, clean
         "limits": {"resources": {"cpu": "2100m"}},
     }  # 100m: the dispatcher
     apply_policy(cluster, team)
-    labelled = manifest(
-        NAME,
-        workers={
-            "replicas": 5,
-            "template": {
-                "spec": {
-                    "containers": [{"name": "worker", "resources": {"requests": {"cpu": "500m"}}}]
-                }
-            },
-        },
-    )
+    size = template(resources={"requests": {"cpu": "500m"}})
+    labelled = manifest(NAME, workers={"replicas": 5, **size})
     labelled["metadata"]["labels"] = {"team": "a"}
     cluster.create(labelled)
     cluster.create(manifest("others", workers={"replicas": 5}))
@@ -259,9 +246,7 @@ def test_a_deleted_inputs_workers_count_while_its_replica_set_may_create_them(
     cluster, other, operator, clean
 ):
     """The garbage collector deletes the Deployment first. It may be late with the ReplicaSet."""
-    apply_policy(
-        cluster, {"name": "shared", "namespaces": [cluster.namespace], "limits": {"workers": 3}}
-    )
+    apply_policy(cluster, budget(cluster, 3, "shared"))
     late = ""
 
     def workers_set() -> str:
@@ -308,7 +293,7 @@ def test_classes_and_labels_of_namespaces_are_the_administrators(
 ):
     core: Any = kubernetes.CoreV1Api(api)
     core.patch_namespace(other.namespace, {"metadata": {"labels": {"of": "us"}}})
-    budget = {
+    shared_budget = {
         "name": "shared",
         "namespaceSelector": {
             "matchExpressions": [{"key": "of", "operator": "In", "values": ["us"]}]
@@ -316,7 +301,7 @@ def test_classes_and_labels_of_namespaces_are_the_administrators(
         "limits": {"workers": 4},
     }
     classes = [{"name": "high", "value": 5, "namespaces": [other.namespace]}]
-    apply_policy(cluster, budget, priorityClasses=classes)
+    apply_policy(cluster, shared_budget, priorityClasses=classes)
     eventually(lambda: shared(cluster))
     declared = {"priority": 1000, "weight": 100}
     other.create(manifest("loud", workers={"replicas": 5}, trainers=declared))
@@ -332,13 +317,6 @@ def test_classes_and_labels_of_namespaces_are_the_administrators(
     eventually(lambda: worker_replicas(other, "chosen") == 3)
 
 
-def test_a_default_budget_with_a_selector_is_rejected(cluster):
-    for field in ("namespaceSelector", "selector"):
-        budget = {"name": "rest", "appliesTo": "OtherInputs", field: {"matchLabels": {"a": "b"}}}
-        with pytest.raises(RequestRejected, match="OtherInputs excludes namespaces"):
-            apply_policy(cluster, budget)
-
-
 def test_dispatchers_and_named_resources_count(cluster, other, operator, clean):
     """The second input has no room for its dispatcher. The first has none for more accelerators."""
     limits = {"resources": {"cpu": "900m", "example.com/chip": 4}}
@@ -347,10 +325,7 @@ def test_dispatchers_and_named_resources_count(cluster, other, operator, clean):
     resources = {"requests": {"cpu": "100m", "example.com/chip": "2"}}
     resources["limits"] = {"example.com/chip": "2"}
     sizes = {
-        "workers": {
-            "replicas": 5,
-            "template": {"spec": {"containers": [{"name": "worker", "resources": resources}]}},
-        },
+        "workers": {"replicas": 5, **template(resources=resources)},
         "dispatcher": {"resources": {"requests": {"cpu": "500m"}}},
     }
     cluster.create(manifest("first", **sizes))

@@ -1,27 +1,17 @@
-"""The operator converges with few writes despite faults of the API server and restarts."""
+"""Operators that are killed, stopped, suspended and upgraded."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections import Counter
 
 import pytest
 
 from distributed_input_operator.controller.leader import LEASE_SECONDS
-from testing.operator.processes import Operator, eventually, manifest, run_operator
-from testing.operator.proxy import Proxy
+from testing.operator.processes import Operator, eventually, manifest, run_operator, template
 
 COUNT = 9
 """Number of children of an input."""
-_LEASE = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/distributed-input-operator"
-
-
-@pytest.fixture
-def proxy(control_plane, tmp_path):
-    created = Proxy(control_plane.kubeconfig, tmp_path, seed=7)
-    yield created
-    created.close()
 
 
 @pytest.fixture
@@ -38,74 +28,6 @@ def inputs(cluster):
     for name in created:
         cluster.delete("DistributedInput", name)
     eventually(lambda: not any(map(cluster.children, created)))
-
-
-def test_with_a_fifth_of_requests_failing_it_converges_with_at_most_twice_the_writes(
-    cluster, proxy, tmp_path, inputs
-):
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path):
-        inputs("calm0", "calm1", "calm2")
-        settle(cluster, proxy, ["calm0", "calm1", "calm2"])
-        writes_without_faults = len(proxy.writes)
-        proxy.writes.clear()
-        proxy.failure_rate = 0.2
-        inputs("storm0", "storm1", "storm2")
-        settle(cluster, proxy, ["storm0", "storm1", "storm2"])
-        writes_with_faults = list(proxy.writes)
-        proxy.failure_rate = 0.0
-    print(
-        f"{writes_without_faults} writes without faults, {len(writes_with_faults)} with",
-        Counter(writes_with_faults).most_common(3),
-    )
-    assert writes_without_faults >= 3 * COUNT
-    assert len(writes_with_faults) <= 2 * writes_without_faults
-
-
-def settle(cluster, proxy, names) -> None:
-    """Wait until all children and the status exist and no more writes occur."""
-
-    def complete() -> bool:
-        return all(
-            len(cluster.children(name)) == COUNT
-            and cluster.condition(name, "Unschedulable").get("status") == "True"
-            for name in names
-        )
-
-    eventually(complete, 120)
-
-    def quiet() -> bool:
-        before = len(proxy.writes)
-        time.sleep(3)
-        return len(proxy.writes) == before
-
-    eventually(quiet, 60)
-
-
-def test_an_operator_that_is_killed_after_each_write_converges(cluster, proxy, tmp_path, inputs):
-    operator = Operator(proxy.kubeconfig, cluster.namespace, tmp_path)
-    try:
-        operator.wait_until_leading()
-        restarts = 0
-        proxy.on_write = lambda: operator.process.kill()  # noqa: PLW0108 - the current process
-        inputs("killed")
-        while len(cluster.children("killed")) < COUNT:
-            operator.process.wait(60)  # each process is killed at its first write
-            restarts += 1
-            assert restarts <= 2 * COUNT
-            # Without this, the next process would wait until the lease expires.
-            cluster.call("DELETE", _LEASE.format(cluster.namespace))
-            operator.restart()
-            if len(cluster.children("killed")) == COUNT:
-                break
-            operator.process.wait(60)
-        proxy.on_write = lambda: None
-        operator.restart()
-        eventually(lambda: cluster.condition("killed", "Unschedulable"))
-        print(f"{restarts} restarts; {Counter(proxy.writes).most_common(3)}")
-    finally:
-        proxy.on_write = lambda: None
-        operator.kill()
-        cluster.call("DELETE", _LEASE.format(cluster.namespace))
 
 
 def test_a_second_operator_takes_over_when_the_leader_is_killed(
@@ -202,18 +124,8 @@ def test_new_default_images_of_the_operator_restart_no_existing_pods(
         assert workers() == ["worker:1", "worker:1"]
         assert deployments()["kept-dispatcher"] == before["kept-dispatcher"]
         assert cluster.pods("new")[0]["spec"]["containers"][0]["image"] == "worker:2"
-        env = [{"name": "A", "value": "1"}]
-        cluster.patch(
-            "DistributedInput",
-            "kept",
-            {
-                "spec": {
-                    "workers": {
-                        "template": {"spec": {"containers": [{"name": "worker", "env": env}]}}
-                    }
-                }
-            },
-        )
+        env = template(env=[{"name": "A", "value": "1"}])
+        cluster.patch("DistributedInput", "kept", {"spec": {"workers": env}})
         eventually(
             lambda: cluster.wait_until_ready("kept", 2) or workers() == ["worker:2", "worker:2"]
         )

@@ -69,8 +69,7 @@ def test_the_autoscaler_scales_an_input_by_the_recommendation(
 
     def replicas() -> tuple[int, int]:
         """Return the replicas of the input and of the workers' Deployment."""
-        cluster.simulate_kubelet(NAME, "dispatcher", "127.0.0.1")
-        cluster.simulate_kubelet(NAME)
+        cluster.run_pods(NAME)
         created = cluster.get("Deployment", f"{NAME}-worker")["spec"]["replicas"]
         return cluster.get("DistributedInput", NAME)["spec"]["workers"]["replicas"], created
 
@@ -85,28 +84,6 @@ def test_the_autoscaler_scales_an_input_by_the_recommendation(
         assert owner == "kube-controller-manager"
         heartbeats.wait_ratio = 0.0
         eventually(lambda: replicas() in ((1, 1), (2, 2)), _LONG)
-    cluster.call("DELETE", f"{path}/{NAME}")
-    cluster.delete("DistributedInput", NAME)
-
-
-@pytest.mark.timeout(300)
-def test_the_condition_reports_that_the_inputs_own_autoscaling_conflicts(
-    cluster, operator, adapter, path
-):
-    scaling = {"minReplicas": 1, "maxReplicas": 6}
-    cluster.create(manifest(NAME, workers={"autoscaling": scaling}))
-    eventually(lambda: cluster.get("DistributedInput", NAME).get("status", {}).get("selector"))
-    cluster.call("POST", path, autoscaler(minimum=3))
-
-    def refused() -> bool:
-        able = condition(cluster, path, "AbleToScale")
-        message = able.get("message", "")
-        return able.get("status") == "False" and "autoscaling sets the number of workers" in message
-
-    eventually(refused, _LONG)
-    assert cluster.get("DistributedInput", NAME)["spec"]["workers"]["replicas"] == 1, (
-        "the default, which the field keeps"
-    )
     cluster.call("DELETE", f"{path}/{NAME}")
     cluster.delete("DistributedInput", NAME)
 

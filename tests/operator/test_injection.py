@@ -128,12 +128,6 @@ def test_a_pod_gets_a_worker_of_its_own(hook):
     assert json_patch(created, inject(created, [], find, Settings("worker:1", "sidecar:1"))) == []
 
 
-def test_a_pod_without_the_label_is_unchanged(hook):
-    plain = pod()
-    del plain["metadata"]["labels"][names.INJECT_LABEL]
-    assert "initContainers" not in hook.create(plain, dryRun="All")["spec"]
-
-
 def test_pods_of_an_indexed_job_use_the_completion_index(hook):
     hook.create(job("indexed", 3))
     pods = hook.wait_for_pods("job-name=indexed", 3)
@@ -235,13 +229,6 @@ def test_pods_of_a_jobset_are_numbered_across_its_jobs(hook):
     ]
 
 
-def test_the_error_of_a_missing_input_has_its_name(hook):
-    message = rejection_message(hook, pod("train,trian"))
-    assert f"no DistributedInput 'trian' in namespace {hook.cluster.namespace}" in message
-    assert "kubectl get dinput" in message
-    assert "eval" not in message
-
-
 def test_only_the_api_server_gets_answers(hook):
     """Any pod can connect. The answer would have the spec of inputs in any namespace."""
     (webhook,) = hook.cluster.call("GET", hook.configuration_path)["webhooks"]
@@ -262,22 +249,6 @@ def test_only_the_api_server_gets_answers(hook):
         assert status(wrong) == 404
     for process in (hook.operator, hook.server):
         assert path not in process.read_log()
-
-
-def test_the_error_of_an_unknown_index_names_the_annotation_that_sets_it(hook):
-    replica = pod()
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "fit-1", "uid": "u"}
-    replica["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
-    assert names.CONSUMERS_ANNOTATION in rejection_message(hook, replica)
-
-
-def test_a_parameter_server_in_tf_config_is_unchanged(hook):
-    parameters = pod()
-    config = {"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}
-    env = [{"name": "TF_CONFIG", "value": json.dumps(config)}]
-    parameters["spec"]["containers"][0]["env"] = env
-    created = hook.create(parameters, dryRun="All")
-    assert "initContainers" not in created["spec"]
 
 
 def test_while_no_operator_runs_trainer_pods_get_their_sidecar(hook):

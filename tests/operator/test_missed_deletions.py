@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from distributed_input_operator.kube.kinds import BY_NAME, DEPLOYMENT, INPUT, POLICY, WATCHED
-from testing.operator.cluster import Cluster, RequestRejected
-from testing.operator.policies import apply_policy, worker_replicas
+from testing.operator.cluster import Cluster
+from testing.operator.policies import budget, policy_in_force, worker_replicas
 from testing.operator.processes import Operator, eventually, manifest, run_operator
 from testing.operator.proxy import Proxy
 
@@ -49,13 +49,6 @@ STAGES = {
     "between the lists and the watches": Stage(watch()),
     "before the watch of inputs begins": Stage(watch(INPUT.plural)),
 }
-
-
-@pytest.fixture
-def proxy(control_plane, tmp_path) -> Iterator[Proxy]:
-    created = Proxy(control_plane.kubeconfig, tmp_path)
-    yield created
-    created.close()
 
 
 @pytest.fixture
@@ -117,28 +110,27 @@ def assert_forgotten(cluster: Cluster, proxy: Proxy, operator: Operator, writes:
     assert operator.get("/healthz")[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("stage", "everywhere"),
-    [
-        *((name, False) for name in STAGES),
-        ("between the lists of inputs and children", True),
-        ("between the lists and the watches", True),
-    ],
-)
+class Deletion:
+    """Deletes an input once. `before`: the number of writes at its end."""
+
+    def __init__(self, cluster: Cluster, proxy: Proxy, name: str = "gone") -> None:
+        self._cluster, self._proxy, self._name = cluster, proxy, name
+        self.before: list[int] = []
+
+    def __call__(self) -> None:
+        delete_and_wait(self._cluster, self._name)
+        self.before.append(len(self._proxy.writes))
+
+
+@pytest.mark.parametrize("stage", STAGES)
 def test_an_input_that_is_deleted_during_the_start_stays_deleted(
-    cluster: Cluster, proxy: Proxy, tmp_path, names, stage: str, everywhere: bool
+    cluster: Cluster, proxy: Proxy, tmp_path, names, stage: str
 ) -> None:
-    before: list[int] = []
-
-    def meanwhile() -> None:
-        delete_and_wait(cluster, "gone")
-        before.append(len(proxy.writes))
-
-    proxy.hold(STAGES[stage].matches, meanwhile, answered=STAGES[stage].answered)
-    flags = () if everywhere else ("--namespace", cluster.namespace)
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
-        eventually(lambda: before)
-        assert_forgotten(cluster, proxy, operator, before[0])
+    gone = Deletion(cluster, proxy)
+    proxy.hold(STAGES[stage].matches, gone, answered=STAGES[stage].answered)
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path) as operator:
+        eventually(lambda: gone.before)
+        assert_forgotten(cluster, proxy, operator, gone.before[0])
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -147,55 +139,41 @@ def test_the_children_of_a_new_input_that_is_deleted_during_the_start_are_create
 ) -> None:
     """No operator has seen the input before, so no child and no status shows that it existed."""
     cluster.create(manifest("fresh"))
-    before: list[int] = []
-
-    def meanwhile() -> None:
-        cluster.delete(INPUT.kind, "fresh")
-        before.append(len(proxy.writes))
-
-    proxy.hold(STAGES[stage].matches, meanwhile, answered=STAGES[stage].answered)
-    flags = ("--namespace", cluster.namespace)
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags):
-        eventually(lambda: before)
+    fresh = Deletion(cluster, proxy, "fresh")
+    proxy.hold(STAGES[stage].matches, fresh, answered=STAGES[stage].answered)
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path):
+        eventually(lambda: fresh.before)
         eventually(lambda: all_kinds_are_watched(proxy))
         assert_operator_works(cluster, "kept", 2)
         eventually(lambda: not cluster.children("fresh"))
         time.sleep(_QUIET_SECONDS)
         assert not cluster.children("fresh")
-    written = Counter(one for one in proxy.writes[before[0] :] if "/fresh" in one)
+    written = Counter(one for one in proxy.writes[fresh.before[0] :] if "/fresh" in one)
     assert set(written.values()) <= {1}
 
 
 def test_an_input_that_is_deleted_after_the_start_stays_deleted(
     cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
-    flags = ("--namespace", cluster.namespace)
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path) as operator:
         eventually(lambda: all_kinds_are_watched(proxy))
         assert_operator_works(cluster, "kept", 3)
         delete_and_wait(cluster, "gone")
         assert_forgotten(cluster, proxy, operator, len(proxy.writes))
 
 
-@pytest.mark.parametrize("everywhere", [False, True], ids=["namespaced", "cluster-wide"])
 def test_an_input_that_is_deleted_while_the_watches_list_again_stays_deleted(
-    cluster: Cluster, proxy: Proxy, tmp_path, names, everywhere: bool
+    cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
-    before: list[int] = []
-
-    def meanwhile() -> None:
-        delete_and_wait(cluster, "gone")
-        before.append(len(proxy.writes))
-
-    flags = () if everywhere else ("--namespace", cluster.namespace)
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
+    gone = Deletion(cluster, proxy)
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path) as operator:
         eventually(lambda: all_kinds_are_watched(proxy))
         assert_operator_works(cluster, "kept", 3)
-        proxy.hold(listing(), meanwhile)
+        proxy.hold(listing(), gone)
         proxy.watches.clear()
         proxy.expire()
-        eventually(lambda: before)
-        assert_forgotten(cluster, proxy, operator, before[0])
+        eventually(lambda: gone.before)
+        assert_forgotten(cluster, proxy, operator, gone.before[0])
 
 
 def test_children_are_not_created_again_before_their_input_is_known_to_be_deleted(
@@ -210,8 +188,7 @@ def test_children_are_not_created_again_before_their_input_is_known_to_be_delete
         eventually(lambda: not cluster.children("gone"), every=0.05)
         time.sleep(_QUIET_SECONDS)
 
-    flags = ("--namespace", cluster.namespace)
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags) as operator:
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path) as operator:
         eventually(lambda: all_kinds_are_watched(proxy))
         assert_operator_works(cluster, "gone", 3)  # now the operator has cached its token
         eventually(lambda: len(cluster.pods("gone")) == 3)
@@ -236,8 +213,7 @@ def test_children_that_are_deleted_between_the_lists_and_the_watches_are_created
             cluster.delete(kind, name)
 
     proxy.hold(watch(), meanwhile)
-    flags = ("--namespace", cluster.namespace)
-    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags):
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path):
         eventually(lambda: len(deleted_uids) == COUNT - 1)
         eventually(lambda: all(uid(*one) not in ("", old) for one, old in deleted_uids.items()))
 
@@ -245,37 +221,31 @@ def test_children_that_are_deleted_between_the_lists_and_the_watches_are_created
 def test_a_policy_that_is_deleted_between_the_lists_and_the_watches_is_not_in_force(
     cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
-    flags = ("--namespace", cluster.namespace)
-    apply_policy(
-        cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}}
-    )
-    path = POLICY.path(None, "cluster")
-
-    def meanwhile() -> None:
-        cluster.call("DELETE", path)
-
-    proxy.hold(watch(), meanwhile)
-    try:
-        with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags):
-            eventually(lambda: all_kinds_are_watched(proxy))
-            assert_operator_works(cluster, "kept", 4)
-    finally:
-        try:
-            cluster.call("DELETE", path)
-        except RequestRejected:
-            pass
+    proxy.hold(watch(), lambda: cluster.call("DELETE", POLICY.path(None, "cluster")))
+    with (
+        policy_in_force(cluster, budget(cluster, 2)),
+        run_operator(proxy.kubeconfig, cluster.namespace, tmp_path),
+    ):
+        eventually(lambda: all_kinds_are_watched(proxy))
+        assert_operator_works(cluster, "kept", 4)
 
 
 def test_pods_that_are_deleted_between_the_lists_and_the_watches_leave_their_budget(
     cluster: Cluster, proxy: Proxy, tmp_path, names
 ) -> None:
-    flags = ("--namespace", cluster.namespace)
-    apply_policy(
-        cluster, {"name": "all", "namespaces": [cluster.namespace], "limits": {"workers": 2}}
-    )
     proxy.hold(watch(), lambda: delete_and_wait(cluster, "gone"))
-    try:
-        with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path, *flags):
-            assert_operator_works(cluster, "kept", 2)
-    finally:
-        cluster.call("DELETE", POLICY.path(None, "cluster"))
+    with (
+        policy_in_force(cluster, budget(cluster, 2)),
+        run_operator(proxy.kubeconfig, cluster.namespace, tmp_path),
+    ):
+        assert_operator_works(cluster, "kept", 2)
+
+
+def test_each_kind_is_listed_once_at_the_start_of_an_operator(
+    cluster: Cluster, proxy: Proxy, tmp_path
+) -> None:
+    with run_operator(proxy.kubeconfig, cluster.namespace, tmp_path):
+        eventually(lambda: all_kinds_are_watched(proxy))
+        lists = [one for one in proxy.lists if "/secrets" not in one]
+        kinds = sorted(kind.plural for kind in (*WATCHED, POLICY))
+        assert sorted(one.rpartition("/")[2] for one in lists) == kinds

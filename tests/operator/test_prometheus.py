@@ -96,8 +96,7 @@ def scraped(
         run_dispatcher(port, token, folder),
         prometheus.run_prometheus(scrape, RULES, folder) as found,
     ):
-        cluster.simulate_kubelet(NAME, "dispatcher", "127.0.0.1")
-        cluster.simulate_kubelet(NAME)
+        cluster.run_pods(NAME)
         yield found
     cluster.delete("DistributedInput", NAME)
     cluster.call("DELETE", POLICY.path(None, "cluster"))

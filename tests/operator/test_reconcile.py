@@ -39,15 +39,6 @@ def children(name: str, encrypted: bool = False) -> set[tuple[str, str]]:
     }
 
 
-@pytest.fixture
-def name(cluster, operator, request):
-    """Provide an input name. Delete the input after the test."""
-    created = f"i{abs(hash(request.node.nodeid)) % 10**8}"
-    yield created
-    if cluster.get("DistributedInput", created):
-        cluster.delete("DistributedInput", created)
-
-
 def test_eight_lines_yield_the_full_set_of_children(cluster, operator):
     assert len(EIGHT_LINES.splitlines()) <= 8
     cluster.create(yaml.safe_load(EIGHT_LINES))
@@ -181,15 +172,6 @@ def test_an_object_of_another_owner_is_reported_and_unchanged(cluster, name):
     assert cluster.get("Service", f"{name}-worker")["spec"]["selector"] == {"app": "theirs"}
 
 
-def test_an_invalid_pod_template_is_reported_with_the_api_servers_message(cluster, name):
-    workers = template(ports=[{"containerPort": -1}])
-    cluster.create(manifest(name, workers=workers))
-    found = eventually(lambda: cluster.condition(name, "Applied"))
-    assert found["reason"] == "Refused"
-    assert "containerPort" in found["message"]
-    assert "change spec.workers" in found["message"]
-
-
 @pytest.mark.parametrize(
     ("workers", "message"),
     [
@@ -232,51 +214,6 @@ def test_a_leftover_secret_of_a_deleted_input_is_reported_until_it_is_deleted(cl
     eventually(lambda: not cluster.condition(name, "Applied"))
 
 
-def test_an_exceeded_quota_is_reported_with_the_api_servers_message(cluster, name):
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "tight"},
-        "spec": {"hard": {"requests.cpu": "1"}},
-    }
-    path = f"/api/v1/namespaces/{cluster.namespace}/resourcequotas"
-    cluster.call("POST", path, quota)
-    try:
-        workers = {"replicas": 1, **template(resources={"requests": {"cpu": 64}})}
-        cluster.create(manifest(name, workers=workers))
-        found = eventually(lambda: cluster.condition(name, "QuotaExceeded"))
-        assert "exceeded quota: tight" in found["message"]
-        # The status may first say that the change is being applied.
-        eventually(lambda: cluster.condition(name, "Ready")["reason"] == "QuotaExceeded")
-    finally:
-        cluster.call("DELETE", f"{path}/tight")
-
-
-def test_a_crash_loop_is_reported_with_its_last_log_line(cluster, name):
-    cluster.create(manifest(name))
-    eventually(lambda: cluster.pods(name))
-    terminated = {
-        "exitCode": 1,
-        "message": "Traceback\nModuleNotFoundError: No module named 'digits'\n",
-    }
-    container = {
-        "name": "worker",
-        "image": "worker:1",
-        "imageID": "",
-        "ready": False,
-        "restartCount": 4,
-        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
-        "lastState": {"terminated": terminated},
-    }
-    pod = cluster.pods(name)[0]["metadata"]["name"]
-    cluster.set_pod_status(pod, {"containerStatuses": [container]})
-    found = eventually(lambda: cluster.condition(name, "PodsFailing"))
-    assert found["message"].endswith(
-        "container worker ended 4 times, last with exit status 1: "
-        "ModuleNotFoundError: No module named 'digits'"
-    )
-
-
 def test_a_missing_config_map_is_reported_until_it_is_created(cluster, name):
     source = {"type": "ConfigMap", "configMap": {"name": f"{name}-code"}}
     dataset = {"type": "EntryPoint", "entryPoint": {"function": "a:b", "source": source}}
@@ -295,21 +232,6 @@ def test_a_missing_config_map_is_reported_until_it_is_created(cluster, name):
     cluster.patch("DistributedInput", name, {"spec": {"epochs": 2}})
     eventually(lambda: cluster.condition(name, "Applied"))
     assert cluster.get("Deployment", f"{name}-worker")["spec"]["template"] == before
-
-
-def test_a_spec_that_only_the_operator_can_validate_is_reported(cluster, name):
-    cluster.create(
-        manifest(
-            name,
-            dataset={
-                "type": "EntryPoint",
-                "entryPoint": {"function": "a:b", "args": {"not a word": 1}},
-            },
-        )
-    )
-    found = eventually(lambda: cluster.condition(name, "Ready"))
-    assert found["reason"] == "InvalidSpec"
-    assert "spec.dataset.entryPoint.args.not a word" in found["message"]
 
 
 def test_scaling_in_deletes_the_worker_that_is_not_ready_first(cluster, name):

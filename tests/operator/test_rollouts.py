@@ -11,7 +11,7 @@ import pytest
 from distributed_input.api.names import INPUT_LABEL, ROLLOUT_ANNOTATION
 from distributed_input_operator.kube.kinds import EVENT
 from testing.operator.cluster import Cluster
-from testing.operator.processes import Operator, eventually, manifest, run_operator
+from testing.operator.processes import Operator, eventually, manifest, run_operator, template
 
 pytestmark = pytest.mark.timeout(600)
 INPUTS = [f"i{number}" for number in range(5)]
@@ -146,19 +146,8 @@ def test_a_failing_rollout_stops_and_says_so(cluster, control_plane, tmp_path, s
         cluster.patch("DistributedInput", scaled, {"spec": {"workers": {"replicas": 3}}})
         eventually(lambda: deployment(scaled, "worker")["spec"]["replicas"] == 3)
         assert secret_of(deployment(scaled, "worker")) == "first"
-        cluster.patch(
-            "DistributedInput",
-            changed,
-            {
-                "spec": {
-                    "workers": {
-                        "template": {
-                            "spec": {"containers": [{"name": "worker", "image": "mine:2"}]}
-                        }
-                    }
-                }
-            },
-        )
+        image = template(image="mine:2")
+        cluster.patch("DistributedInput", changed, {"spec": {"workers": image}})
         eventually(lambda: secret_of(deployment(changed, "worker")) == "bad")
     with operator_with(cluster, control_plane.kubeconfig, tmp_path, "first"):
         # The operator before heals the input that fails at once, while all others serve.

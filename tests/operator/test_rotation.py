@@ -15,12 +15,10 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient
 
 from distributed_input.api.names import WEBHOOK_SECRET
-from distributed_input_operator.kube.api import Api, ApiError
-from distributed_input_operator.kube.kinds import SECRET
+from distributed_input_operator.kube.api import Api
 from distributed_input_operator.webhook.certificates import (
     RENEW_BEFORE,
     VALIDITY,
-    generate,
     server_context,
 )
 from distributed_input_operator.webhook.rotation import (
@@ -116,45 +114,5 @@ def test_two_replicas_serve_the_same_certificate(cluster, named, client):
                 await asyncio.gather(*(one.refresh(now) for one in both))
                 one, other = [await replica.served_certificate() for replica in both]
                 assert one == other
-
-    asyncio.run(scenario())
-
-
-def test_a_certificate_that_a_user_writes_to_the_secret_is_served_at_once(cluster, named, client):
-    async def scenario() -> None:
-        async with client() as api:
-            replica = Replica(api, cluster, named)
-            await replica.refresh(NOW)
-            other = generate(["localhost"], NOW)
-            values = {"tls.crt": other.chain, "tls.key": other.key, "ca.crt": other.bundle}
-            data = {key: base64.b64encode(value).decode() for key, value in values.items()}
-            cluster.patch("Secret", WEBHOOK_SECRET, {"data": data})
-            await replica.refresh(NOW)
-            assert await replica.served_certificate() == x509.load_pem_x509_certificate(other.chain)
-
-    asyncio.run(scenario())
-
-
-def test_an_empty_secret_of_a_user_is_filled(cluster, named, client):
-    head = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
-    cluster.create({**head, "metadata": {"name": WEBHOOK_SECRET, "labels": {"a": "b"}}})
-
-    async def scenario() -> None:
-        async with client() as api:
-            replica = Replica(api, cluster, named)
-            await replica.refresh(NOW)
-            await replica.served_certificate()
-            secret = await api.get(SECRET, cluster.namespace, WEBHOOK_SECRET)
-            assert secret is not None
-            assert secret["metadata"]["labels"] == {"a": "b"}
-
-    asyncio.run(scenario())
-
-
-def test_the_error_for_a_missing_configuration_has_its_name(cluster, named, client):
-    async def scenario() -> None:
-        async with client() as api:
-            with pytest.raises(ApiError, match="no-such-configuration"):
-                await Replica(api, cluster, "no-such-configuration").refresh(NOW)
 
     asyncio.run(scenario())

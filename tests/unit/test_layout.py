@@ -58,6 +58,10 @@ TESTED_ELSEWHERE = {
         "tests/unit/distributed_input_operator/kube/test_owner.py"
     ),
     "distributed_input_operator/metrics.py": "tests/operator/test_prometheus.py",
+    "distributed_input_operator/kube/kinds.py": "tests/operator/test_permissions.py",
+    "distributed_input_operator/certificates/x509_parts.py": (
+        "tests/unit/distributed_input_operator/certificates/test_renewal.py"
+    ),
     **{
         f"distributed_input/tfdata/random/{name}.py": f"{_UNIT}/tfdata/random/test_selections.py"
         for name in ("alignment", "selecting")

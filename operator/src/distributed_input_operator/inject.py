@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distributed_input.api.environment import SIDECAR_IMAGE_ENV, WORKER_IMAGE_ENV
 from distributed_input.api.errors import ConfigError
-from distributed_input_operator.injection.offline import InjectedManifests, dump_yaml, inject_files
+from distributed_input_operator.injection.offline import dump_yaml, inject_files
 from distributed_input_operator.objects.snapshot import Settings
 
 EXIT_CONFIG = 2
@@ -37,8 +37,9 @@ def main(argv: Sequence[str]) -> int:
     """
     options = _parser().parse_args(argv)
     try:
-        result = _inject(options.file, Settings(options.worker_image, options.image))
-    except ConfigError as error:
+        files = {name: _read(name) for name in options.file}
+        result = inject_files(files, Settings(options.worker_image, options.image))
+    except ValueError as error:  # also a ConfigError
         print(f"distributed-input inject: {error}", file=sys.stderr)
         return EXIT_CONFIG
     for warning in result.warnings:
@@ -76,13 +77,6 @@ def _parser() -> argparse.ArgumentParser:
         f"an image in its template (default: the environment variable {WORKER_IMAGE_ENV})",
     )
     return parser
-
-
-def _inject(files: Sequence[str], settings: Settings) -> InjectedManifests:
-    try:
-        return inject_files({name: _read(name) for name in files}, settings)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _read(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from distributed_input.api import files, names
 from distributed_input_operator.certificates.authority import InputAuthority
 from distributed_input_operator.certificates.issuer import UnusableIssuer
-from distributed_input_operator.certificates.trust import first, trust
+from distributed_input_operator.certificates.renewal import first, renewed
 from distributed_input_operator.objects.kind import Kind
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook import certificates
@@ -87,7 +87,7 @@ def _issued() -> Subject:
         own.seconds_left(first(text), "sidecar", now(), LIFE)
         live = {files.AUTHORITIES_KEY: text, files.certificate("dispatcher"): text}
         for signer in (issuer, UnusableIssuer("SecretMissing", "")):
-            trust(own, live, now(), signer)
+            renewed(own, live, now(), LIFE, signer)
 
     seeds = [own.issue("sidecar", now(), LIFE), own.certificate_from(issuer, now())]
     return Subject(parse, [one.encode() for one in seeds], ())

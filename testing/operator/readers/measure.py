@@ -12,30 +12,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import random
 import statistics
-import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient
-
 from distributed_input.api import names
-from distributed_input_operator.controller.startup.lanes import is_changed
+from distributed_input_operator.controller.control_loop import is_changed
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POD
 from distributed_input_operator.reconcile.rollout import is_observed
-from testing.cluster.control_plane import ControlPlane
 from testing.operator import measure
-from testing.operator.cluster import Cluster
 from testing.operator.measure import ACCOUNT, NAMESPACE, Measurement
-from testing.operator.processes import Operator
 from testing.operator.readers.dispatchers import Counts, Dispatchers, run_dispatchers
-from testing.operator.resource_usage import AuditLog
 
 _PARALLEL = 8
 _SEEN_SECONDS = 300.0
@@ -191,19 +181,6 @@ async def _measure(measurement: Measurement, dispatchers: Dispatchers) -> None:
         await _after_restart(measurement, args.changes, args.restart_gap)
 
 
-async def _run(
-    args: argparse.Namespace,
-    plane: ControlPlane,
-    operator: Operator,
-    audit: AuditLog,
-    dispatchers: Dispatchers,
-) -> None:
-    pids = {one.name: one.pid for one in (plane.etcd, plane.api_server) if one.pid}
-    await config.load_kube_config(config_file=str(plane.kubeconfig))
-    async with ApiClient() as client:
-        await _measure(Measurement(args, Api(client), operator, audit, pids), dispatchers)
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--readers", type=int, default=2000, help="inputs that trainers read")
@@ -229,25 +206,18 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     """Start a control plane, the dispatchers' server and an operator. Print the measurements."""
     args = _arguments()
-    with contextlib.ExitStack() as stack:
-        folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        folder.mkdir(parents=True, exist_ok=True)
-        audit = AuditLog(folder, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
-        flags: dict[str, Mapping[str, object]] = {
-            **measure.PLANE_FLAGS,
-            "kube-apiserver": audit.flags,
-        }
-        plane = stack.enter_context(ControlPlane(folder, flags=flags))
-        with plane.client() as client:
-            measure.prepare(Cluster(client, NAMESPACE))
-        kubeconfig = plane.service_account_kubeconfig(NAMESPACE, ACCOUNT)
+    with (
+        measure.started(args.folder) as (plane, operator, audit),
+        run_dispatchers(names.DISPATCHER_PORT) as dispatchers,
+    ):
         plane.controller_manager.stop()
         plane.scheduler.stop()
-        dispatchers = stack.enter_context(run_dispatchers(names.DISPATCHER_PORT))
-        operator = Operator(kubeconfig, NAMESPACE, folder)
-        stack.callback(operator.kill)
-        operator.kill()  # restarted when the inputs exist
-        asyncio.run(_run(args, plane, operator, audit, dispatchers))
+        pids = {one.name: one.pid for one in (plane.etcd, plane.api_server) if one.pid}
+        measure.run(
+            lambda api: Measurement(args, api, operator, audit, pids),
+            plane,
+            lambda measurement: _measure(measurement, dispatchers),
+        )
 
 
 if __name__ == "__main__":

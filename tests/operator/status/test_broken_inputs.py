@@ -44,14 +44,6 @@ class Broken(NamedTuple):
 
 
 @pytest.fixture
-def name(cluster: Cluster, operator, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Provide an input name. Delete the input after the test."""
-    created = f"i{abs(hash(request.node.nodeid)) % 10**8}"
-    yield created
-    cluster.delete(INPUT.kind, created)
-
-
-@pytest.fixture
 def observe(cluster: Cluster, control_plane, request: pytest.FixtureRequest, name: str) -> Any:
     """Return a function that waits for what users see, and checks that it is never "ready"."""
 
@@ -232,12 +224,7 @@ def test_a_bad_image(cluster, name, observe):
 
 
 def test_a_crash_loop(cluster, name, observe):
-    cluster.create(
-        manifest(
-            name,
-            workers={"template": {"spec": {"containers": [{"name": "worker", "image": "mine:2"}]}}},
-        )
-    )
+    cluster.create(manifest(name, workers=template(image="mine:2")))
     pod = newest_pod(cluster, name, "mine:2")
     broken_at = report_container(cluster, pod, _CRASH, _ENDED)
     found = observe(Broken("PodsFailing", condition="PodsFailing"), broken_at)

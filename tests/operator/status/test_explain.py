@@ -18,11 +18,10 @@ from typing import Any
 
 import pytest
 
-from distributed_input_operator.kube.kinds import INPUT, POLICY
 from testing.cluster.binaries import binary
 from testing.operator.cluster import Cluster
 from testing.operator.dispatcher import run_dispatcher, token_of
-from testing.operator.policies import apply_policy
+from testing.operator.policies import budget, policy_in_force
 from testing.operator.processes import eventually, manifest
 from testing.operator.webhooks import free_port
 
@@ -67,18 +66,9 @@ def cluster_lines(output: str) -> list[str]:
 
 
 @pytest.fixture
-def name(cluster: Cluster, operator: object, request: pytest.FixtureRequest) -> Iterator[str]:
-    created = f"asked-{abs(hash(request.node.nodeid)) % 10**6}"
-    yield created
-    cluster.delete(INPUT.kind, created)
-
-
-@pytest.fixture
 def budget_of_one(cluster: Cluster) -> Iterator[None]:
-    limits: dict[str, Any] = {"namespaces": [cluster.namespace], "limits": {"workers": 1}}
-    apply_policy(cluster, {"name": "research", **limits})
-    yield
-    cluster.call("DELETE", POLICY.path(None, "cluster"))
+    with policy_in_force(cluster, budget(cluster, 1, "research")):
+        yield
 
 
 @pytest.mark.usefixtures("budget_of_one")

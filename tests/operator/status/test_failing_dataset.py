@@ -60,8 +60,7 @@ def test_an_error_of_the_dataset_is_a_condition_with_an_event(cluster: Any, tmp_
     token = token_of(cluster, name)
 
     def condition() -> Any:
-        cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
-        cluster.simulate_kubelet(name)
+        cluster.run_pods(name)
         return cluster.condition(name, "DatasetFailing")
 
     with run_dispatcher(port, token, tmp_path, reading=False), run_worker(port, tmp_path) as worker:

@@ -32,12 +32,6 @@ def test_each_role_has_a_certificate_of_its_input(cluster):
     assert not cluster.get("Secret", f"{NAME}-distributed-input"), "there is no token"
 
 
-def test_the_owner_of_keys_and_certificates_is_the_input(cluster):
-    for kind in ("Secret", "ConfigMap"):
-        (owner,) = cluster.get(kind, TLS)["metadata"]["ownerReferences"]
-        assert (owner["kind"], owner["name"]) == ("DistributedInput", NAME)
-
-
 def test_what_a_user_writes_over_a_certificate_is_replaced(cluster):
     before = certificate(cluster, NAME, SIDECAR)
     cluster.patch("ConfigMap", TLS, {"data": {"worker.crt": "broken"}})
@@ -72,47 +66,7 @@ def volumes(cluster: Cluster, name: str) -> set[str]:
     return {one["name"] for one in pod.get("volumes", ())} & {"tls", "token"}
 
 
-def test_kubectl_shows_the_encryption(cluster):
-    assert cluster.get("DistributedInput", NAME)["spec"]["encryption"] == "All"
-    definition = cluster.call(
-        "GET",
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
-        "distributedinputs.distributed-input.dev",
-    )
-    columns = definition["spec"]["versions"][0]["additionalPrinterColumns"]
-    (column,) = (one for one in columns if one["name"] == "Encryption")
-    assert (column["jsonPath"], column["priority"]) == (".spec.encryption", 1)
-
-
-def test_encryption_cannot_be_changed(cluster):
-    cluster.patch("DistributedInput", NAME, {"spec": {"encryption": None}})  # The default is All.
-    for value in ("None", "Control"):
-        with pytest.raises(RequestRejected, match="encryption is immutable"):
-            cluster.patch("DistributedInput", NAME, {"spec": {"encryption": value}})
-
-
 NOT_ACCEPTED = "tfDataService has no authentication and cannot be encrypted: set encryption: None"
-REFUSED = [
-    ({"encryption": None, "tfDataService": {}}, NOT_ACCEPTED),
-    ({"encryption": "Control", "tfDataService": {}}, NOT_ACCEPTED),
-    ({"encryption": "All", "tfDataService": {}}, NOT_ACCEPTED),
-    (
-        {"encryption": "None", "tfDataService": {}, "networkPolicy": "Open"},
-        "tfDataService has no authentication, and without a NetworkPolicy every pod",
-    ),
-]
-
-
-@pytest.mark.parametrize(("spec", "message"), REFUSED)
-def test_a_tf_data_service_is_refused_unless_a_policy_isolates_it_and_its_user_accepts_it(
-    cluster, spec, message
-):
-    body = manifest("stock", **spec)
-    with pytest.raises(RequestRejected, match=message):
-        cluster.create(body)
-    path, apply = cluster.path("DistributedInput", "stock"), "application/apply-patch+yaml"
-    with pytest.raises(RequestRejected, match=message):
-        cluster.call("PATCH", path, body, apply, fieldManager="tests")
 
 
 def test_a_tf_data_service_is_refused_in_an_input_that_exists(cluster):

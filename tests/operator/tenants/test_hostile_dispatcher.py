@@ -23,8 +23,7 @@ def test_a_status_with_100000_workers_affects_only_its_input(cluster, operator, 
         cluster.create(manifest(name, dispatcher={"port": port}))
 
     def live(name: str) -> dict[str, Any]:
-        cluster.simulate_kubelet(name, "dispatcher", "127.0.0.1")
-        cluster.simulate_kubelet(name)
+        cluster.run_pods(name)
         return cluster.get("DistributedInput", name)["status"].get("trainers", {})
 
     with run_dispatcher(ports["good"], token_of(cluster, "good"), tmp_path):

@@ -165,8 +165,7 @@ def test_the_operator_works_with_these_rights(
     token = token_of(tenant, "digits")
 
     def live() -> dict[str, Any]:
-        tenant.simulate_kubelet("digits", "dispatcher", "127.0.0.1")
-        tenant.simulate_kubelet("digits")
+        tenant.run_pods("digits")
         found: dict[str, Any] = tenant.get("DistributedInput", "digits") or {}
         return dict(found.get("status", {}).get("trainers", {}))
 

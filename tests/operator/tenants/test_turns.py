@@ -16,7 +16,7 @@ from kubernetes.aio.client import ApiClient
 from distributed_input_operator.kube.api import Api
 from distributed_input_operator.kube.kinds import LEASE
 from testing.operator.cluster import Cluster
-from testing.operator.processes import SECONDS, Operator, eventually, manifest
+from testing.operator.processes import SECONDS, Operator, eventually, manifest, template
 from testing.operator.proxy import Proxy
 from testing.tenants import attacks
 
@@ -46,22 +46,12 @@ def test_an_attacker_delays_no_change_of_others_and_not_the_stop(
 
     def change(number: int) -> None:
         env = [{"name": "NUMBER", "value": str(number)}]
-        cluster.patch(
-            "DistributedInput",
-            "victim",
-            {
-                "spec": {
-                    "workers": {
-                        "template": {"spec": {"containers": [{"name": "worker", "env": env}]}}
-                    }
-                }
-            },
-        )
+        cluster.patch("DistributedInput", "victim", {"spec": {"workers": template(env=env)}})
 
         def is_applied() -> bool:
             found = cluster.get("Deployment", "victim-worker") or {"spec": {}}
-            template = found["spec"].get("template", {"spec": {"containers": [{}]}})
-            return env[0] in template["spec"]["containers"][0].get("env", ())
+            pods = found["spec"].get("template", {"spec": {"containers": [{}]}})
+            return env[0] in pods["spec"]["containers"][0].get("env", ())
 
         eventually(is_applied)
 

@@ -6,9 +6,10 @@ time that it is read, because it may be of any issuer. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -27,6 +28,7 @@ MISSING, FORBIDDEN, MALFORMED, NOT_VALID, NOT_AUTHORITY = (
 )
 """Reasons of the condition AuthorityUnusable."""
 _CLOCK_SKEW = timedelta(minutes=5)
+_Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 _SignatureKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 
@@ -64,12 +66,9 @@ class Issuer:
     @property
     def key_identifier(self) -> x509.AuthorityKeyIdentifier:
         """What certificates that it signs have, so that clients find it."""
-        extensions = self.certificate.extensions
-        try:
-            own = extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        except x509.ExtensionNotFound:
-            return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+        if own := _extension(self.certificate, x509.SubjectKeyIdentifier):
+            return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
 
 
 def parse(fields: Mapping[str, bytes], now: datetime) -> Issuer:
@@ -104,8 +103,9 @@ def _parse(fields: Mapping[str, bytes], now: datetime) -> Issuer:
             f"{KEY_FIELD} is not the RSA, ECDSA or Ed25519 key of {CHAIN_FIELD}: delete the "
             "Secret, and cert-manager writes it again",
         )
-    if refusal := _refusal(chain):
-        raise UnusableIssuer(NOT_AUTHORITY, refusal)
+    for path_length, one in enumerate(chain, 1):
+        if refusal := _refused(one, path_length):
+            raise UnusableIssuer(NOT_AUTHORITY, refusal)
     if not own.not_valid_before_utc - _CLOCK_SKEW <= now < own.not_valid_after_utc:
         raise UnusableIssuer(
             NOT_VALID,
@@ -113,40 +113,33 @@ def _parse(fields: Mapping[str, bytes], now: datetime) -> Issuer:
             f"{own.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}, not now: `kubectl describe "
             "certificate` shows why cert-manager does not renew it",
         )
-    return Issuer(own, key, "".join(map(pem, (one for one in chain if not _is_root(one)))))
-
-
-def _refusal(chain: Sequence[x509.Certificate]) -> str:
-    """Return why a chain may not sign the authorities of inputs. Empty: it may.
-
-    Each certificate needs a path length for those below it and for the authority of an input.
-    """
-    found = (_refused(one, 1 + place) for place, one in enumerate(chain))
-    return next(filter(None, found), "")
+    return Issuer(own, key, "".join(pem(one) for one in chain if one.subject != one.issuer))
 
 
 def _refused(own: x509.Certificate, path_length: int) -> str:
+    """Return why a certificate of the chain may not sign the authorities of inputs, or "".
+
+    It needs a path length for the certificates below it and for the authority of an input.
+    """
     whose = (
         "its certificate" if path_length == 1 else f"{own.subject.rfc4514_string()} in its chain"
     )
     remedy = "use an issuer that allows it in encryption.certManager.issuerRef"
-    try:
-        basic = own.extensions.get_extension_for_class(x509.BasicConstraints).value
-    except x509.ExtensionNotFound:
-        basic = x509.BasicConstraints(ca=False, path_length=None)
-    if not basic.ca:
+    basic, usage = _extension(own, x509.BasicConstraints), _extension(own, x509.KeyUsage)
+    if basic is None or not basic.ca:
         return f"{whose} is not one of an authority: set isCA: true, and {remedy}"
     if basic.path_length is not None and basic.path_length < path_length:
         return (
             f"{whose} has the path length {basic.path_length}, so the authorities of inputs are "
             f"not valid: the path length must be at least {path_length}: {remedy}"
         )
+    if usage is not None and not usage.key_cert_sign:
+        return f"{whose} may not sign certificates (keyUsage): {remedy}"
+    return ""
+
+
+def _extension(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
     try:
-        usage = own.extensions.get_extension_for_class(x509.KeyUsage).value
+        return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
-        return ""
-    return "" if usage.key_cert_sign else f"{whose} may not sign certificates (keyUsage): {remedy}"
-
-
-def _is_root(certificate: x509.Certificate) -> bool:
-    return certificate.subject == certificate.issuer
+        return None

@@ -8,10 +8,9 @@ observe          the cluster's state as a frozen snapshot
 ledger           claims and grants of all inputs
 budgets          reconciliation of the policy, and reallocation
 dispatchers      measurements of dispatchers
-dispatcher_access  credentials for dispatchers
+channels         access to dispatchers, and the connections to them
 status_answer    their answers, read within bounds
 looks            measurements between two reconciliations
-startup          changes while a new leader lists all objects
 tokens           the inputs' tokens and private keys
 input_metrics    gauges of inputs and budgets
 rollouts         whose pods get the operator's new template now

@@ -9,7 +9,7 @@ from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.ledger import Ledger
-from distributed_input_operator.controller.looks.schedule import Looks
+from distributed_input_operator.controller.looks import Looks
 from distributed_input_operator.controller.rollouts import Rollouts
 from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.api import Api

@@ -6,19 +6,17 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 
+from distributed_input.api import names
 from distributed_input_operator import metrics
 from distributed_input_operator.budget.claim import InputKey, namespace_of
 from distributed_input_operator.controller import budgets, input_metrics
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.reconcile_input import reconcile
-from distributed_input_operator.controller.startup.first_changes import FirstChanges
-from distributed_input_operator.controller.startup.lanes import EarlierChanges
 from distributed_input_operator.controller.work_queue import Lane, WorkQueue, in_slices
 from distributed_input_operator.kube.api import ApiError, backoff
-from distributed_input_operator.kube.json_text import Json
+from distributed_input_operator.kube.json_text import Json, shared
 from distributed_input_operator.kube.kinds import INPUT, POLICY
 from distributed_input_operator.kube.reflector import Mirror, reflect
 from distributed_input_operator.kube.store import POLICY_KEY
@@ -37,6 +35,43 @@ GATHER_SECONDS = 0.5
 they come by the dozen."""
 _STOP_SECONDS = 5.0
 _MAX_BACKOFF_SECONDS = 60.0
+
+
+class EarlierChanges:
+    """The changed inputs that a new leader found, with the version of their spec.
+
+    Thousands of inputs may have changed while no operator ran, for example because they are new. A
+    change that a user makes now goes before all of them.
+    """
+
+    def __init__(self, found: Iterable[tuple[InputKey, Json]] = ()) -> None:
+        self._specs = {key: _spec_version(one) for key, one in found if is_changed(one)}
+
+    def lane(self, key: InputKey, stored: Json | None, unchanged: Lane) -> Lane:
+        """Return the lane of an input.
+
+        Args:
+            key: the input.
+            stored: the input as it is now. None: it is deleted.
+            unchanged: its lane if its spec is applied.
+        """
+        if stored is None or not is_changed(stored):
+            self._specs.pop(key, None)
+            return unchanged
+        known = self._specs.get(key) == _spec_version(stored)
+        return Lane.EARLIER_CHANGE if known else Lane.CHANGE
+
+
+def is_changed(stored: Json) -> bool:
+    """Return whether the operator has not yet applied the spec of an input."""
+    observed = (stored.get("status") or {}).get("observedGeneration")
+    return bool(observed != stored["metadata"].get("generation"))
+
+
+def _spec_version(stored: Json) -> tuple[str, int | None]:
+    """Return the uid and generation: another input of this name begins with generation 1 again."""
+    meta = stored["metadata"]
+    return shared(meta.get("uid", "")), meta.get("generation")
 
 
 class ControlLoop:
@@ -63,9 +98,10 @@ class ControlLoop:
         self._may_write = may_write
         self._queue: WorkQueue[InputKey] = WorkQueue(namespace_of, WORKERS)
         self._failures: dict[InputKey, int] = {}
-        self._first: FirstChanges | None = None
-        """Changes while the children are listed. None: there are budgets."""
         self._earlier = EarlierChanges()
+        self._lists_alone = False
+        """Whether the children of all inputs are being listed, and those of changed ones alone."""
+        self._listed_alone: set[InputKey] = set()
         self._all_listed = False
         self._deleted: set[InputKey] = set()
         """Inputs with deletions before all children are known. They may have claims already."""
@@ -95,33 +131,31 @@ class ControlLoop:
             group.create_task(self._queue.run(self._work))
             for mirror in own:
                 await mirror.listed.wait()
-            self._start_first_changes()
-            first = group.create_task(self._first.run()) if self._first else None
+            self._begin_first_changes()
             children = [one for one in self._mirrors if one not in own]
             for mirror in children:
                 group.create_task(reflect(self._context.api, mirror))
             for mirror in children:
                 await mirror.listed.wait()
-            if first:
-                first.cancel()
-            self._first = None
+            self._lists_alone = False
             await self._queue_all()
             group.create_task(self._context.looks.run(self._queue.add))
             group.create_task(budgets.reallocate_forever(self._context, self._queue.add))
 
-    def _start_first_changes(self) -> None:
+    def _begin_first_changes(self) -> None:
         """Apply changes of inputs while children are listed, unless they may have budgets.
 
-        Budgets need to know what all inputs have.
+        Budgets need to know what all inputs have. Inputs that changed before wait for the list of
+        all: they may be thousands, and the list of one's children costs as much as a part of it.
         """
         store = self._context.store
         self._context.rollouts.expect(store.known())
-        for key in store.known():
-            if (stored := store.input(key)) and not store.is_foreign(key):
-                self._earlier.record(key, stored)
-        if store.policy() is None:
-            ready = partial(self._queue.add, lane=Lane.CHANGE)
-            self._first = FirstChanges(self._context.api, self._kinds, store.put, ready)
+        self._earlier = EarlierChanges(
+            (key, stored)
+            for key in store.known()
+            if not store.is_foreign(key) and (stored := store.input(key))
+        )
+        self._lists_alone = store.policy() is None
 
     async def _queue_all(self) -> None:
         """Queue all inputs: what the store lacks of them does not exist."""
@@ -143,8 +177,8 @@ class ControlLoop:
                 # Without children it is never queued, and no rollout would ever start.
                 self._context.rollouts.forget(key)
                 self._deleted.add(key)
-            elif self._first and self._is_change(key, kind, obj):
-                self._first.add(key)
+            elif self._lists_alone and self._is_change(key, kind, obj):
+                self._queue.add(key, Lane.CHANGE)
         elif kind in (INPUT, POLICY):
             self._queue.add(key, self._earlier.lane(key, obj, Lane.EVENT))
         else:
@@ -180,6 +214,8 @@ class ControlLoop:
             # Not wait_for: in Python 3.11 it may swallow the cancellation at the end.
             with metrics.SECONDS.time():
                 async with asyncio.timeout(RECONCILE_TIMEOUT_SECONDS):
+                    if self._lists_alone and key not in self._listed_alone:
+                        await self._list_children(key)
                     interval = await reconcile(self._context, key)
         except Exception as error:  # noqa: BLE001 - a failure of one input must not stop others
             self._on_failure(key, error)
@@ -191,6 +227,23 @@ class ControlLoop:
         else:
             self._queue.add_after(key, interval * random.uniform(0.9, 1.1))
         return True
+
+    async def _list_children(self, key: InputKey) -> None:
+        """List the children of one input, all kinds together. Raises an ApiError.
+
+        Together, because each list waits until the API server's cache has all earlier writes.
+        """
+
+        async def list_kind(kind: Kind) -> None:
+            selector = f"{names.INPUT_LABEL}={key[1]}"
+            async for obj in self._context.api.objects(kind, key[0], selector):
+                self._context.store.put(obj)
+
+        kinds = [kind for kind in self._kinds if kind not in (INPUT, POLICY)]
+        for error in await asyncio.gather(*map(list_kind, kinds), return_exceptions=True):
+            if error:
+                raise error
+        self._listed_alone.add(key)
 
     def _on_failure(self, key: InputKey, error: Exception) -> None:
         metrics.RECONCILES.labels("failed").inc()

@@ -12,13 +12,13 @@ import grpc.aio
 
 from distributed_input_operator.autoscaling.rates import Measurement, RateWindow
 from distributed_input_operator.budget.claim import InputKey
-from distributed_input_operator.controller.dispatcher_access import (
+from distributed_input_operator.controller.channels import (
     CERTIFICATE_REFUSED,
     TOKEN_REFUSED,
+    Channels,
     DispatcherAccess,
     refused,
 )
-from distributed_input_operator.controller.looks.channels import Channels
 from distributed_input_operator.controller.status_answer import (
     MAX_BYTES,
     UnusableAnswer,
@@ -53,7 +53,7 @@ _SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 _UNUSABLE = "StatusUnusable"
 _TOO_MANY = "StatusTooLarge"
-"""Reasons of the condition Unmeasured, besides those of `dispatcher_access`."""
+"""Reasons of the condition Unmeasured, besides those of `channels`."""
 
 
 @dataclass
@@ -122,10 +122,10 @@ class DispatcherClient:
             return None
         if known.asked or self._calls[key[0]] >= _MAX_CALLS:
             return known.window.measurement
-        address, samples = known.address, known.window.samples
+        address = known.address
         try:
             answer = await self._request(key, known)
-            sample = parse_answer(answer, now, samples[-1] if samples else None)
+            sample = parse_answer(answer, now)
         except (grpc.aio.AioRpcError, UnusableAnswer) as error:
             if known.address != address:  # The failure of a previous pod.
                 return known.window.measurement

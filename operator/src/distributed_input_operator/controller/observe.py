@@ -16,13 +16,13 @@ from distributed_input.api.resource.status import Status
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.certificates.issuer import UnusableIssuer
 from distributed_input_operator.certificates.renewal import renewed
-from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.dispatcher_access import (
+from distributed_input_operator.controller.channels import (
     CERTIFICATE_REFUSED,
     TOKEN_REFUSED,
     DispatcherAccess,
     operator_access,
 )
+from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.tokens import secret_of
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.apply import failure

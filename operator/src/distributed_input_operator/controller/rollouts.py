@@ -33,8 +33,6 @@ class Rollouts:
         self._states: dict[InputKey, RolloutState] = {}
         self._counts: Counter[RolloutState] = Counter()
         self._unseen: set[InputKey] = set()
-        self._requested: set[InputKey] = set()
-        """Inputs whose present reconciliation has called `request`."""
         self._refused: set[InputKey] = set()
         """Inputs whose new template the API server does not accept."""
         self._healthy: dict[InputKey, None] = {}
@@ -56,7 +54,6 @@ class Rollouts:
             state: as its objects in the cluster show it.
             healthy: whether all its pods are available. Other inputs start after the healthy ones.
         """
-        self._requested.add(key)
         self._unseen.discard(key)
         self._called.discard(key)
         if key in self._refused:
@@ -96,13 +93,12 @@ class Rollouts:
     def end(self, key: InputKey, *, failed: bool) -> None:
         """Record that the reconciliation of an input ended.
 
-        If it failed, or ended before `request`, the input is not in the queue for a slot until it
-        requests again. Otherwise it would get the slot again and again, and the others never.
+        If it failed, the input is not in the queue for a slot until it requests again. Otherwise it
+        would get the slot again and again, and the others never.
         """
         self._unseen.discard(key)
-        if (failed or key not in self._requested) and self.state(key) in _HELD:
+        if failed and self.state(key) in _HELD:
             self._set(key, None)
-        self._requested.discard(key)
 
     def forget(self, key: InputKey) -> None:
         """Drop an input that this operator does not manage any more, which frees its slot."""

@@ -24,6 +24,7 @@ from distributed_input_operator.autoscaling.rates import (
     DispatcherSample,
     WorkerCounters,
 )
+from distributed_input_operator.kube.json_text import shared
 
 MAX_BYTES = 4 << 20
 MAX_ENTRIES = 10_000
@@ -47,15 +48,10 @@ class UnusableAnswer(Exception):
     """The operator does not use an answer. The message says why, without values from it."""
 
 
-def parse_answer(
-    data: bytes, now: float, before: DispatcherSample | None = None
-) -> DispatcherSample:
+def parse_answer(data: bytes, now: float) -> DispatcherSample:
     """Return the counters in a serialized StatusResponse, received at time `now`.
 
-    Args:
-        data: the answer.
-        now: its time.
-        before: the previous sample. Equal texts are kept once.
+    Texts are kept once, because the next answer has the same ones.
 
     Raises:
         UnusableAnswer: the answer is too large or malformed.
@@ -65,7 +61,6 @@ def parse_answer(
     workers: dict[str, WorkerCounters] = {}
     consumers: dict[str, ConsumerCounters] = {}
     amplification = 0
-    texts = _Texts(before)
     try:
         for count, (field, content) in enumerate(_fields(memoryview(data)), 1):
             # Other fields count too, because each costs time.
@@ -79,40 +74,14 @@ def parse_answer(
                 )
             elif field == _WORKERS:
                 worker = WorkerInfo.FromString(content)
-                workers[texts.cut(worker.worker_id)] = _worker(worker, texts)
+                workers[_cut(worker.worker_id)] = _worker(worker)
             elif field == _CONSUMERS:
                 last = ConsumerInfo.FromString(content).last
                 key = f"{_cut(last.job)}/{last.index}/{_cut(last.incarnation)}"
-                consumers[texts.shared(key)] = _consumer(last, texts)
+                consumers[shared(key)] = _consumer(last)
     except (DecodeError, IndexError, UnicodeDecodeError):
         raise UnusableAnswer("it is not a StatusResponse") from None
     return DispatcherSample(now, consumers, workers, amplification)
-
-
-class _Texts:
-    """The texts of an answer, each kept once, also if the previous sample has it.
-
-    Python 3.12.0 to 3.12.6 never frees what sys.intern has returned.
-    """
-
-    def __init__(self, before: DispatcherSample | None) -> None:
-        self._known: dict[str, str] = {}
-        if before is None:
-            return
-        for key, consumer in before.consumers.items():
-            for text in (key, consumer.useful_limit, consumer.pod):
-                self.shared(text)
-        for key, worker in before.workers.items():
-            for text in (key, worker.address, worker.stalled, worker.pod, worker.failure):
-                self.shared(text)
-
-    def shared(self, text: str) -> str:
-        """Return the first text that equals this one."""
-        return self._known.setdefault(text, text)
-
-    def cut(self, text: str) -> str:
-        """Return a text with at most MAX_TEXT characters."""
-        return self.shared(_cut(text))
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, bytes]]:
@@ -151,44 +120,40 @@ def _varint(data: memoryview, place: int) -> tuple[int, int]:
     raise DecodeError("a number has more than 10 bytes")
 
 
-def _consumer(one: ConsumerHeartbeatRequest, texts: _Texts) -> ConsumerCounters:
+def _consumer(one: ConsumerHeartbeatRequest) -> ConsumerCounters:
     return ConsumerCounters(
         rows=_count(one.rows),
         wait=_seconds(one.wait_seconds),
         wall=_seconds(one.wall_seconds),
         useful_workers=one.useful_workers,
-        useful_limit=texts.cut(one.useful_limit),
+        useful_limit=_cut(one.useful_limit),
         finished=one.finished,
         batches=_count(one.batches),
         mismatches=_count(one.replay_mismatches),
-        pod=texts.cut(one.pod),
+        pod=_cut(one.pod),
     )
 
 
-def _worker(one: WorkerInfo, texts: _Texts) -> WorkerCounters:
+def _worker(one: WorkerInfo) -> WorkerCounters:
     longest = max(one.stalled, key=lambda split: split.seconds, default=None)
     stalled = f"split {longest.split} of dataset {_cut(longest.dataset)}" if longest else ""
     return WorkerCounters(
-        address=texts.cut(one.worker_id if one.pod else one.address),
+        address=_cut(one.worker_id if one.pod else one.address),
         rows=_count(one.rows),
         busy=_seconds(one.busy_seconds),
         streams=one.open_streams,
-        stalled=texts.shared(stalled),
+        stalled=shared(stalled),
         stalled_seconds=_seconds(longest.seconds) if longest else 0.0,
-        pod=texts.cut(one.pod),
+        pod=_cut(one.pod),
         permits=_seconds(one.permit_seconds),
-        failure=texts.shared(_failure(one)),
+        failure=shared(failure_text(one.failure)[:MAX_FAILURE_TEXT])
+        if one.HasField("failure")
+        else "",
     )
 
 
-def _failure(one: WorkerInfo) -> str:
-    if not one.HasField("failure"):
-        return ""
-    return failure_text(one.failure)[:MAX_FAILURE_TEXT]
-
-
 def _cut(value: str) -> str:
-    return value[:MAX_TEXT]
+    return shared(value[:MAX_TEXT])
 
 
 def _count(value: int) -> int:

@@ -62,14 +62,7 @@ async def report(
 
 
 async def report_invalid(api: Api, meta: Mapping[str, Any], message: str, now: float) -> None:
-    """Create an Event that the spec cannot be used. A failure is only logged.
-
-    Args:
-        api: the API server.
-        meta: metadata of the input.
-        message: what the user has to change.
-        now: seconds since 1970.
-    """
+    """Create an Event that the spec cannot be used: `message`. A failure is only logged."""
     await _create(api, meta, "Warning", INVALID_SPEC, message[:_MESSAGE_LENGTH], now)
 
 

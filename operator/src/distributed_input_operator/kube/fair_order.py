@@ -109,9 +109,7 @@ class FairLimit:
         try:
             await ticket.turn
         except asyncio.CancelledError:
-            if ticket.turn.cancelled():
-                self._order.discard(ticket)
-            else:  # Its turn had come: another one takes it.
+            if not ticket.turn.cancelled():  # Its turn had come: another one takes it.
                 self._end(group)
             raise
         try:

@@ -18,6 +18,11 @@ _PAUSE_SECONDS = 0.2
 """Between the attempts of one request. A busy API server refuses some of the many reviews."""
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _WATCH_VERBS = frozenset({"list", "watch"})
+_NO_POLICY = f"the CustomResourceDefinition of {POLICY.kind} is not installed"
+_NOT_INSTALLED = (
+    f"the CustomResourceDefinition {INPUT.plural}.{INPUT.group} is not installed: install "
+    "the chart with crds.enabled=true, or kubectl apply -f crds/"
+)
 
 
 async def wait_until_met(api: Api, namespaces: Sequence[str | None]) -> None:
@@ -27,12 +32,11 @@ async def wait_until_met(api: Api, namespaces: Sequence[str | None]) -> None:
     """
     while True:
         try:
-            missing = await _missing_rights(api, namespaces)
-            blocking = await _missing_definition(api) + [
-                text for verb, text in missing if verb in _WATCH_VERBS
-            ]
-            for _, text in missing:
+            blocking = [] if await _installed(api, INPUT) else [_NOT_INSTALLED]
+            for verb, text in await _missing_rights(api, namespaces):
                 _log.error(text)
+                if verb in _WATCH_VERBS:
+                    blocking.append(text)
             if not blocking:
                 return
             for text in blocking:
@@ -52,18 +56,15 @@ async def can_watch_policy(api: Api, *, required: bool) -> bool:
     """
     while True:
         try:
-            if not await _installed(api, POLICY):
-                missing = f"the CustomResourceDefinition of {POLICY.kind} is not installed"
-                _log.info("cluster-wide budgets are off: %s", missing)
-                return False
-            obstacle = await _policy_obstacle(api)
+            installed = await _installed(api, POLICY)
+            obstacle = await _policy_obstacle(api) if installed else _NO_POLICY
         except ApiError as error:
             _log.error("waiting for the API server: %s", error)
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         if not obstacle:
             return True
-        if not required:
+        if not required or not installed:
             _log.info("cluster-wide budgets are off: %s", obstacle)
             return False
         _log.error("waiting: %s: upgrade the chart, or grant it", obstacle)
@@ -100,15 +101,6 @@ async def _installed(api: Api, kind: Kind) -> bool:
     return kind.plural in {one["name"] for one in found["resources"]}
 
 
-async def _missing_definition(api: Api) -> list[str]:
-    if await _installed(api, INPUT):
-        return []
-    return [
-        f"the CustomResourceDefinition {INPUT.plural}.{INPUT.group} is not installed: install "
-        "the chart with crds.enabled=true, or kubectl apply -f crds/"
-    ]
-
-
 async def _missing_rights(api: Api, namespaces: Sequence[str | None]) -> list[tuple[str, str]]:
     """Return the rights that this process lacks: (verb, what the user can do)."""
     required = [
@@ -118,17 +110,13 @@ async def _missing_rights(api: Api, namespaces: Sequence[str | None]) -> list[tu
         for namespace in namespaces
     ]
     allowed = await asyncio.gather(*(_allowed(api, *one) for one in required))
-    return [
-        (verb, _remedy(group, resource, verb, namespace))
-        for (group, resource, verb, namespace), yes in zip(required, allowed, strict=True)
-        if not yes
-    ]
-
-
-def _remedy(group: str, resource: str, verb: str, namespace: str | None) -> str:
-    where = f"in namespace {namespace}" if namespace else "in all namespaces"
-    of = f"{resource}.{group}" if group else resource
-    return f"the operator's role lacks {verb!r} on {of} {where}: upgrade the chart, or grant it"
+    missing = []
+    for (group, resource, verb, namespace), yes in zip(required, allowed, strict=True):
+        where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        of = f"{resource}.{group}" if group else resource
+        text = f"the operator's role lacks {verb!r} on {of} {where}: upgrade the chart, or grant it"
+        missing += [] if yes else [(verb, text)]
+    return missing
 
 
 async def _allowed(api: Api, group: str, resource: str, verb: str, namespace: str | None) -> bool:

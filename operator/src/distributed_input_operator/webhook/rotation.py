@@ -55,14 +55,6 @@ PATH_SECONDS = 600
 _MAX_ATTEMPTS = 3
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The content of the webhook's Secret."""
-
-    certificate: Certificate
-    key: bytes
-
-
 def path_at(key: bytes, now: datetime, periods: int = 0) -> str:
     """Return the last part of the path, `periods` after the current one."""
     number = int(now.timestamp()) // PATH_SECONDS + periods
@@ -108,34 +100,33 @@ class CertificatePublisher:
         Raises:
             ApiError: the Secret or the webhook configuration cannot be read or written.
         """
-        stored = await self._renewed(now)
-        await self._publish(stored.certificate, path_at(stored.key, now))
+        certificate, key = await self._renewed(now)
+        await self._publish(certificate, path_at(key, now))
 
-    async def _renewed(self, now: datetime) -> _Stored:
-        """Return what the Secret has, or generate and store what it lacks."""
+    async def _renewed(self, now: datetime) -> tuple[Certificate, bytes]:
+        """Return the certificate and the key of the path. Generate what the Secret lacks."""
         for attempt in range(_MAX_ATTEMPTS):
             secret = await self._objects.read_secret()
             found, key = _parse_secret(secret)
             usable = found is not None and certificates.is_usable(found, self._hosts, now)
             if found and usable and key:
-                return _Stored(found, key)
-            certificate = found if usable else certificates.generate(self._hosts, now, found)
-            assert certificate is not None
-            new = _Stored(certificate, key or secrets.token_hex(_KEY_BYTES).encode())
+                return found, key
+            if not found or not usable:
+                found = certificates.generate(self._hosts, now, found)
+            key = key or secrets.token_hex(_KEY_BYTES).encode()
             try:
-                await self._store(secret, new)
+                await self._store(secret, found, key)
             except ApiError as error:
                 if error.status == 409 and attempt < _MAX_ATTEMPTS - 1:
                     continue  # another replica wrote the Secret first
                 raise
             _log.info("stored a webhook certificate in Secret %s", self._objects.secret)
-            return new
+            return found, key
         raise AssertionError("unreachable")
 
-    async def _store(self, secret: Json | None, new: _Stored) -> None:
-        one = new.certificate
+    async def _store(self, secret: Json | None, one: Certificate, key: bytes) -> None:
         data = dict(zip(_SECRET_KEYS, map(_encode, (one.chain, one.key, one.bundle)), strict=True))
-        data[_PATH_KEY] = _encode(new.key)
+        data[_PATH_KEY] = _encode(key)
         namespace, name = self._objects.namespace, self._objects.secret
         if secret is None:
             meta = {"name": name, "namespace": namespace}

@@ -182,7 +182,7 @@ class Search:
         return "" if is_settled(state.inputs, limit) else "not settled"
 
     def _round(self, state: State) -> State:
-        """Return the state after a round: see `World.settle`."""
+        """Reconcile each input when its pods rest, and reallocate."""
         for at in (at for at in range(len(state.inputs)) for _ in range(RECONCILIATIONS)):
             state = self._asked(state, at, state.inputs[at].rested())
             state = State(_with(state.inputs, at, state.inputs[at].written()), state.ledger)

@@ -12,8 +12,7 @@ Each action is one step of one party, so that the steps can come in any order:
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 from functools import cache
@@ -171,94 +170,3 @@ def is_settled(inputs: Iterable[Workers], limit: int) -> bool:
     known = list(inputs)
     replicas, wanted = sum(one.replicas for one in known), sum(one.wanted for one in known)
     return replicas == min(limit, wanted) == sum(one.pods for one in known)
-
-
-class World:
-    """Some inputs in one budget. The first has the lowest priority."""
-
-    def __init__(self, names: Sequence[str], limit: int) -> None:
-        self.limit = limit
-        self.inputs = {name: Workers() for name in names}
-        self._priorities = {name: number for number, name in enumerate(names)}
-        self._restart()
-
-    def _restart(self) -> None:
-        for name, one in self.inputs.items():
-            self.inputs[name] = one._replace(granted=None)
-        found = [one.found(("t", name)) for name, one in self.inputs.items()]
-        self.ledger = new_ledger(self.limit, found)
-
-    def actions(self) -> Iterator[tuple[str, str]]:
-        """Yield what can happen, and to which input."""
-        for name, one in self.inputs.items():
-            yield ("ask" if one.granted is None else "write"), name
-            if one.waits_for_controller:
-                yield "controller", name
-            if one.terminating:
-                yield "end", name
-        yield "restart", ""
-        if self.ledger.outdated:
-            yield "reallocate", ""
-
-    def act(self, what: str, name: str = "") -> None:
-        """Let one thing happen."""
-        one = self.inputs.get(name, Workers())
-        match what:
-            case "ask":
-                request = one.request(("t", name), self._priorities[name])
-                one = one._replace(granted=self.ledger.request(request).workers)
-            case "write":
-                one = one.written()
-            case "controller":
-                one = one.controlled()
-            case "end":
-                one = one.ended()
-            case "reallocate":
-                self.ledger.reallocate()
-            case _:
-                self._restart()
-        if name:
-            self.inputs[name] = one
-
-    def settle(self) -> None:
-        """Do one round: reconcile each input when its pods rest, and reallocate."""
-        for name in (name for name in self.inputs for _ in range(RECONCILIATIONS)):
-            self.inputs[name] = self.inputs[name].rested()
-            self.act("ask", name)
-            self.act("write", name)
-        if self.ledger.outdated:
-            self.ledger.reallocate()
-
-    @property
-    def pods(self) -> int:
-        """The number of all pods, terminating ones included."""
-        return sum(one.pods for one in self.inputs.values())
-
-    def fault(self) -> str:
-        """Return what is wrong, or what is still wrong after some rounds without changes."""
-        if self.pods > self.limit:
-            return "too many pods"
-        for _ in range(ROUNDS):
-            self.settle()
-        return "" if is_settled(self.inputs.values(), self.limit) else "not settled"
-
-
-WEIGHTS = {"ask": 0.7, "restart": 0.05}
-"""How often a random run takes an action that is possible. Default: 1."""
-
-
-def random_fault(seed: int, names: str, limit: int, steps: int) -> str:
-    """Let random actions happen. Return what is wrong, and the actions. Empty: nothing."""
-    chance, world, done = random.Random(seed), World(names, limit), []
-    for _ in range(steps):
-        if chance.random() < 0.1:
-            name, wanted = chance.choice(names), chance.choice((0, chance.randint(1, limit + 3)))
-            world.inputs[name] = world.inputs[name]._replace(wanted=wanted)
-        actions = list(world.actions())
-        (action,) = chance.choices(actions, [WEIGHTS.get(what, 1) for what, _ in actions])
-        world.act(*action)
-        done.append(action)
-        if world.pods > limit:
-            break
-    fault = world.fault()
-    return f"{fault}: {done}" if fault else ""

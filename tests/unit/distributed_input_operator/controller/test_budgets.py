@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,13 +19,10 @@ from distributed_input.api.resource.policy import POLICY_KIND, POLICY_NAME, Poli
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
 from distributed_input_operator.controller import budgets
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.ledger import Ledger
-from distributed_input_operator.controller.tokens import InputTokens
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.kind import Kind
 from tests.unit.distributed_input_operator.contexts import context_of
-from tests.unit.distributed_input_operator.snapshots import SETTINGS
 
 LIMIT = 10
 GPUS = ("nvidia.com/gpu",)
@@ -53,12 +50,11 @@ def workers(of: str, replicas: int, pods: int) -> list[dict[str, Any]]:
 def started(*existing: dict[str, Any], **budget: Any) -> Ledger:
     """Return the ledger of a new leader that finds these objects."""
     store = Store()
-    api: Any = None
     of_all = {"name": "all", "limits": {"workers": LIMIT}, **budget}
     policy = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [of_all]})
     for one in (policy, *existing):
         store.put(one)
-    context = context_of(api, store)
+    context = context_of(None, store)
     asyncio.run(budgets.restore(context))
     context.ledger.reallocate()
     return context.ledger
@@ -113,9 +109,8 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_all_inputs_are_reconciled_when_a_rule_for_inputs_changes(change):
-    store, api = Store(), cast("Any", None)
-    tokens = InputTokens(api, "operators")
-    context = ControllerContext(api, store, tokens, DispatcherClient(), SETTINGS)
+    store = Store()
+    context = context_of(None, store)
     store.put(obj(KIND, "forbidden"))
 
     async def changed() -> set[Any]:
@@ -161,8 +156,7 @@ def replica_set(
 def deleted_context(*existing: dict[str, Any]) -> tuple[ControllerContext, ReplicaSets]:
     """Return a context with a budget that knows the input "old", which is deleted since."""
     api, store = ReplicaSets(), Store()
-    tokens = InputTokens(cast("Any", api), "operators")
-    context = ControllerContext(cast("Any", api), store, tokens, DispatcherClient(), SETTINGS)
+    context = context_of(api, store)
     budget = {"name": "all", "limits": {"workers": LIMIT}}
     context.ledger.set_policy(PolicySpec.model_validate({"budgets": [budget]}))
     context.ledger.reallocate()
@@ -323,12 +317,11 @@ def test_a_new_resource_changes_nothing_else_of_known_and_deleted_inputs():
 )
 def test_a_new_leader_with_an_invalid_policy_grants_nothing_more(budget):
     """A policy of a newer release may be one that this operator cannot read."""
-    store, api = Store(), cast("Any", None)
+    store = Store()
     invalid = obj(POLICY_KIND, POLICY_NAME, spec={"budgets": [{"name": "all", **budget}]})
     for one in (invalid, obj(KIND, "old"), *workers("old", 3, 3)):
         store.put(one)
-    tokens = InputTokens(api, "operators")
-    context = ControllerContext(api, store, tokens, DispatcherClient(), SETTINGS)
+    context = context_of(None, store)
     asyncio.run(budgets.restore(context))
     assert granted(context.ledger, 1) == 0
     old = WorkerRequest(Claim(("team", "old"), 8, 1, replicas=3), labels={})
@@ -362,21 +355,6 @@ def request(name: str, requested: int, replicas: int = 0, **more: Any) -> Worker
 
 def remains(name: str, pods: int) -> WorkerRequest:
     return WorkerRequest(Claim(("t", name), 0, leaving=pods), labels=None)
-
-
-def test_the_class_of_an_input_sets_its_priority():
-    ledger, high = Ledger(), {"name": "high", "value": 7}
-    ledger.set_policy(
-        PolicySpec.model_validate(
-            {"budgets": [{"name": "all", "limits": {"workers": 10}}], "priorityClasses": [high]}
-        )
-    )
-    ledger.request(replace(request("a", 8, priority=1000), labels={}))
-    ledger.request(replace(request("b", 8), priority_class="high"))
-    ledger.reallocate()
-    assert ledger.request(replace(request("b", 8), priority_class="high")).target == 8
-    limited_grant = ledger.request(request("a", 8, priority=1000))
-    assert (limited_grant.target, "t/b has priority 7" in limited_grant.message) == (2, True)
 
 
 def test_labels_of_the_namespace_select_budgets_also_of_a_deleted_input():

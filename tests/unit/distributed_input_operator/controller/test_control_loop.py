@@ -12,21 +12,24 @@ import pytest
 from distributed_input_operator.budget.claim import InputKey
 from distributed_input_operator.controller import control_loop
 from distributed_input_operator.controller.context import ControllerContext
-from distributed_input_operator.controller.control_loop import ControlLoop
+from distributed_input_operator.controller.control_loop import ControlLoop, EarlierChanges
 from distributed_input_operator.controller.work_queue import Lane
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.kinds import DEPLOYMENT, INPUT, POLICY
 from distributed_input_operator.reconcile.pace import RolloutState, Turn
 from tests.unit.distributed_input_operator.contexts import context_of
 
+
+def new_loop(api: Any, kinds: Any = (INPUT,)) -> tuple[ControllerContext, ControlLoop]:
+    context = context_of(api)
+    return context, ControlLoop(context, kinds, (), lambda: True)
+
+
 ROLLING, WAITING, LAST = ("team", "rolling"), ("team", "waiting"), ("team", "last")
 
 
-@pytest.mark.parametrize("raises", [True, False])
-def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(monkeypatch, raises):
-    api: Any = None
-    context = context_of(api)
-    loop = ControlLoop(context, (), (), lambda: True)
+async def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(monkeypatch):
+    context, loop = new_loop(None, ())
     reconciled: list[InputKey] = []
     done = asyncio.Event()
 
@@ -36,9 +39,7 @@ def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(mon
         if len(reconciled) > 50:
             raise asyncio.CancelledError  # The event loop would stop here for good.
         if key == WAITING:
-            if raises:
-                raise ApiError(500, "InternalError", "etcd is slow")
-            return 300.0
+            raise ApiError(500, "InternalError", "etcd is slow")
         if key == LAST:
             context.rollouts.request(key, RolloutState.WAITING)
             done.set()
@@ -47,33 +48,25 @@ def test_an_input_that_fails_without_a_request_is_not_repeated_and_gives_way(mon
         return 300.0
 
     monkeypatch.setattr(control_loop, "reconcile", reconcile)
-
-    async def scenario() -> None:
-        for key, state in (
-            (ROLLING, RolloutState.ROLLING),
-            (WAITING, RolloutState.WAITING),
-            (LAST, RolloutState.WAITING),
-        ):
-            context.rollouts.request(key, state)
-            context.rollouts.end(key, failed=False)
-        loop._queue.add(ROLLING)
-        worker = asyncio.create_task(loop._queue.run(loop._work))
-        await asyncio.wait(
-            [worker, asyncio.create_task(done.wait())], return_when="FIRST_COMPLETED"
-        )
-        worker.cancel()
-        await asyncio.wait([worker])
-
-    asyncio.run(scenario())
+    for key, state in (
+        (ROLLING, RolloutState.ROLLING),
+        (WAITING, RolloutState.WAITING),
+        (LAST, RolloutState.WAITING),
+    ):
+        context.rollouts.request(key, state)
+        context.rollouts.end(key, failed=False)
+    loop._queue.add(ROLLING)
+    worker = asyncio.create_task(loop._queue.run(loop._work))
+    await asyncio.wait([worker, asyncio.create_task(done.wait())], return_when="FIRST_COMPLETED")
+    worker.cancel()
+    await asyncio.wait([worker])
     assert reconciled == [ROLLING, WAITING, LAST]
     assert context.rollouts.state(LAST) is RolloutState.ROLLING
 
 
-def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
+async def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
     """Changes, health checks and metrics do not wait until all inputs are reconciled."""
-    api: Any = None
-    context = context_of(api)
-    loop = ControlLoop(context, (), (), lambda: True)
+    context, loop = new_loop(None, ())
     inputs, rounds = 200, 0
 
     async def reconcile(_: ControllerContext, key: InputKey) -> None:
@@ -81,40 +74,29 @@ def test_other_tasks_go_on_while_many_inputs_need_no_request(monkeypatch):
         context.rollouts.request(key, RolloutState.SETTLED)
 
     monkeypatch.setattr(control_loop, "reconcile", reconcile)
-
-    async def scenario() -> None:
-        nonlocal rounds
-        working = asyncio.create_task(loop._queue.run(loop._work))
-        await asyncio.sleep(0)  # All of them wait for a key.
-        for number in range(inputs):
-            loop._queue.add((f"team-{number}", "a"), Lane.START)
-        while loop._queue._queued or loop._queue._working:
-            rounds += 1
-            await asyncio.sleep(0)
-        working.cancel()
-        await asyncio.wait([working])
-
-    asyncio.run(scenario())
+    working = asyncio.create_task(loop._queue.run(loop._work))
+    await asyncio.sleep(0)  # All of them wait for a key.
+    for number in range(inputs):
+        loop._queue.add((f"team-{number}", "a"), Lane.START)
+    while loop._queue._queued or loop._queue._working:
+        rounds += 1
+        await asyncio.sleep(0)
+    working.cancel()
+    await asyncio.wait([working])
     assert rounds > inputs / 2
 
 
 @pytest.mark.parametrize(("observed", "first"), [(2, True), (3, False)])
-def test_a_changed_input_that_failed_comes_before_others(monkeypatch, observed, first):
+async def test_a_changed_input_that_failed_comes_before_others(monkeypatch, observed, first):
     monkeypatch.setattr(control_loop, "backoff", lambda *_: 0.0)
-    api: Any = None
-    context = context_of(api)
-    loop = ControlLoop(context, (), (), lambda: True)
-
-    async def scenario() -> None:
-        context.store.put(stored(INPUT, "team", "failed", {"observedGeneration": observed}))
-        loop._queue.add(LAST)
-        loop._on_failure(("team", "failed"), ApiError(500, "InternalError", "etcd is slow"))
-        async with asyncio.timeout(20):
-            while len(loop._queue) < 2:
-                await asyncio.sleep(0)
-        assert (await loop._queue.get() == ("team", "failed")) is first
-
-    asyncio.run(scenario())
+    context, loop = new_loop(None, ())
+    context.store.put(stored(INPUT, "team", "failed", {"observedGeneration": observed}))
+    loop._queue.add(LAST)
+    loop._on_failure(("team", "failed"), ApiError(500, "InternalError", "etcd is slow"))
+    async with asyncio.timeout(20):
+        while len(loop._queue) < 2:
+            await asyncio.sleep(0)
+    assert (await loop._queue.get() == ("team", "failed")) is first
 
 
 class SlowApi:
@@ -154,6 +136,9 @@ class SlowApi:
         await asyncio.Event().wait()
 
 
+async def restored(_: Any) -> None: ...
+
+
 def page(*items: Any) -> dict[str, Any]:
     return {"metadata": {"resourceVersion": "8"}, "items": list(items)}
 
@@ -171,183 +156,185 @@ def stored(kind: Any, namespace: str, name: str, status: dict[str, Any]) -> dict
 
 
 @pytest.mark.parametrize("policy", [False, True])
-def test_changes_are_applied_while_the_children_are_listed_unless_there_are_budgets(
+async def test_changes_are_applied_while_the_children_are_listed_unless_there_are_budgets(
     monkeypatch, policy
 ):
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=policy)
-        context = context_of(api)
-        loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
-        reconciled: list[str] = []
-        first, all_keys = asyncio.Event(), asyncio.Event()
+    api = SlowApi(policy=policy)
+    _, loop = new_loop(api, (INPUT, POLICY, DEPLOYMENT))
+    reconciled: list[str] = []
+    first, all_keys = asyncio.Event(), asyncio.Event()
 
-        async def reconcile(_: ControllerContext, key: InputKey) -> float:
-            reconciled.append(key[1])
-            if "old" in reconciled:
-                first.set()
-            if not api.release.is_set() or len(reconciled) < (3 if policy else 4):
-                return 300.0
-            all_keys.set()
+    async def reconcile(_: ControllerContext, key: InputKey) -> float:
+        reconciled.append(key[1])
+        if "old" in reconciled:
+            first.set()
+        if not api.release.is_set() or len(reconciled) < (3 if policy else 4):
             return 300.0
+        all_keys.set()
+        return 300.0
 
-        async def restored(_: Any) -> None: ...
-
-        monkeypatch.setattr(control_loop, "reconcile", reconcile)
-        monkeypatch.setattr(control_loop, "watch", api.kopf)
-        monkeypatch.setattr(control_loop.budgets, "restore", restored)
-        running = asyncio.create_task(loop.run())
-        await asyncio.wait_for(api.waits.wait(), 20)
-        if not policy:
-            await asyncio.wait_for(first.wait(), 20)
-        assert sorted(reconciled) == ([] if policy else ["old"]), "the other one has changed before"
-        assert (loop._first is None) is policy
-        api.release.set()
-        await asyncio.wait_for(all_keys.wait(), 20)
-        assert set(reconciled) == {"changed", "old", "cluster"}
-        running.cancel()
-        await asyncio.wait([running])
-
-    asyncio.run(scenario())
-
-
-def loop_without_children(context: ControllerContext) -> ControlLoop:
-    """Return a loop that does not know the children yet, with its first changes."""
-    loop = ControlLoop(context, (INPUT,), (), lambda: True)
-    loop._start_first_changes()
-    return loop
+    monkeypatch.setattr(control_loop, "reconcile", reconcile)
+    monkeypatch.setattr(control_loop, "watch", api.kopf)
+    monkeypatch.setattr(control_loop.budgets, "restore", restored)
+    running = asyncio.create_task(loop.run())
+    await asyncio.wait_for(api.waits.wait(), 20)
+    if not policy:
+        await asyncio.wait_for(first.wait(), 20)
+    assert sorted(reconciled) == ([] if policy else ["old"]), "the other one has changed before"
+    assert loop._lists_alone is not policy
+    api.release.set()
+    await asyncio.wait_for(all_keys.wait(), 20)
+    assert set(reconciled) == {"changed", "old", "cluster"}
+    assert not loop._lists_alone
+    running.cancel()
+    await asyncio.wait([running])
 
 
 def test_an_input_that_is_deleted_while_the_children_are_listed_does_not_block_rollouts():
     """Without children it is never reconciled."""
-    api: Any = None
-    context = context_of(api)
-    gone = stored(INPUT, "team", "gone", {"observedGeneration": 3})
-    context.store.put(gone)
-    loop = loop_without_children(context)
+    context, loop = new_loop(None)
+    context.store.put(stored(INPUT, "team", "gone", {"observedGeneration": 3}))
+    loop._begin_first_changes()
     assert context.rollouts.request(LAST, RolloutState.WAITING) is Turn.WAIT
     loop._on_change(("team", "gone"), INPUT, None)
     assert context.rollouts.next() == [LAST]
 
 
-def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(monkeypatch):
+async def test_an_input_that_is_deleted_while_claims_are_entered_is_reconciled(monkeypatch):
     """Its claim would never be released."""
+    context, loop = new_loop(None)
+    context.store.put(stored(INPUT, "team", "gone", {"observedGeneration": 3}))
 
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=True)
-        api.release.set()
-        context = context_of(api)
-        gone = stored(INPUT, "team", "gone", {"observedGeneration": 3})
-        context.store.put(gone)
-        loop = ControlLoop(context, (INPUT,), (), lambda: True)
+    async def restore(_: Any) -> None:
+        loop._on_change(("team", "gone"), INPUT, None)
 
-        async def restore(_: Any) -> None:
-            loop._on_change(("team", "gone"), INPUT, None)
-
-        monkeypatch.setattr(control_loop.budgets, "restore", restore)
-        await loop._queue_all()
-        queued = {await asyncio.wait_for(loop._queue.get(), 20) for _ in range(len(loop._queue))}
-        assert ("team", "gone") in queued
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(control_loop.budgets, "restore", restore)
+    await loop._queue_all()
+    queued = {await asyncio.wait_for(loop._queue.get(), 20) for _ in range(len(loop._queue))}
+    assert ("team", "gone") in queued
 
 
-def test_inputs_of_another_operator_are_not_among_the_first_changes():
-    async def scenario() -> None:
-        api: Any = None
-        context = context_of(api)
-        own, foreign, later = (stored(INPUT, "team", name, {}) for name in ("own", "foreign", "b"))
-        change = copy.deepcopy(own)
-        change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
-        for one in (foreign, later):
-            one["spec"]["managedBy"] = "distributed-input.dev/theirs"
-        context.store.put(own)
-        context.store.put(foreign)
-        loop = loop_without_children(context)
-        loop._mirrors[0].put(later)
-        loop._mirrors[0].put(change)
-        assert loop._first
-        assert len(loop._first._queue) == 1
-        assert await loop._first._queue.get() == ("team", "own")
-
-    asyncio.run(scenario())
+async def test_inputs_of_another_operator_are_not_among_the_first_changes():
+    context, loop = new_loop(None)
+    own, foreign, later = (stored(INPUT, "team", name, {}) for name in ("own", "foreign", "b"))
+    change = copy.deepcopy(own)
+    change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
+    for one in (foreign, later):
+        one["spec"]["managedBy"] = "distributed-input.dev/theirs"
+    context.store.put(own)
+    context.store.put(foreign)
+    loop._begin_first_changes()
+    loop._mirrors[0].put(later)
+    loop._mirrors[0].put(change)
+    assert len(loop._queue) == 1
+    assert await loop._queue.get() == ("team", "own")
 
 
-def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypatch):
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=False)
-        api.release.set()
-        context = context_of(api)
-        for number in range(600):
-            status = {"trainers": {"reading": 1}} if number else {}
-            context.store.put(stored(INPUT, "team", f"read-{number}", status))
+async def test_a_new_leader_writes_rates_as_rarely_as_the_previous_one(monkeypatch):
+    context, loop = new_loop(None)
+    for number in range(600):
+        status = {"trainers": {"reading": 1}} if number else {}
+        context.store.put(stored(INPUT, "team", f"read-{number}", status))
 
-        async def restored(_: Any) -> None: ...
-
-        monkeypatch.setattr(control_loop.budgets, "restore", restored)
-        assert context.looks.write_seconds == 30.0
-        await ControlLoop(context, (INPUT,), (), lambda: True)._queue_all()
-        assert context.looks.write_seconds == 59.9
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(control_loop.budgets, "restore", restored)
+    assert context.looks.write_seconds == 30.0
+    await loop._queue_all()
+    assert context.looks.write_seconds == 59.9
 
 
 @pytest.mark.parametrize("name", ["old-7", "earlier-7", "new"])
-def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inputs(monkeypatch, name):
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=False)
-        api.release.set()
-        context = context_of(api)
-        for number in range(20):
-            for kind, observed in (("old", 3), ("earlier", 2)):
-                one = stored(INPUT, "team", f"{kind}-{number}", {"observedGeneration": observed})
-                context.store.put(one)
+async def test_a_change_now_goes_before_earlier_changes_and_before_unchanged_inputs(
+    monkeypatch, name
+):
+    context, loop = new_loop(None)
+    for number in range(20):
+        for kind, observed in (("old", 3), ("earlier", 2)):
+            one = stored(INPUT, "team", f"{kind}-{number}", {"observedGeneration": observed})
+            context.store.put(one)
 
-        async def restored(_: Any) -> None: ...
-
-        monkeypatch.setattr(control_loop.budgets, "restore", restored)
-        loop = ControlLoop(context, (INPUT,), (), lambda: True)
-        loop._start_first_changes()
-        await loop._queue_all()
-        change = stored(INPUT, "team", name, {"observedGeneration": 3})
-        change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
-        loop._mirrors[0].put(change)
-        order = []
-        while len(loop._queue):
-            key = await asyncio.wait_for(loop._queue.get(), 20)
-            loop._queue.done(key)
-            order.append(key[1])
-        assert order[0] == name
-        assert all(one.startswith("earlier") for one in order[1:8])
-        assert {"old-0", "old-19", "earlier-0", "earlier-19"} <= set(order)
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(control_loop.budgets, "restore", restored)
+    loop._begin_first_changes()
+    await loop._queue_all()
+    change = stored(INPUT, "team", name, {"observedGeneration": 3})
+    change["metadata"] |= {"generation": 4, "resourceVersion": "9"}
+    loop._mirrors[0].put(change)
+    order = []
+    while len(loop._queue):
+        key = await asyncio.wait_for(loop._queue.get(), 20)
+        loop._queue.done(key)
+        order.append(key[1])
+    assert order[0] == name
+    assert all(one.startswith("earlier") for one in order[1:8])
+    assert {"old-0", "old-19", "earlier-0", "earlier-19"} <= set(order)
 
 
-def test_a_task_that_fails_ends_the_loop(monkeypatch):
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=False)
-        context = context_of(api)
-        loop = ControlLoop(context, (INPUT, POLICY, DEPLOYMENT), (), lambda: True)
+async def test_a_task_that_fails_ends_the_loop(monkeypatch):
+    api = SlowApi(policy=False)
+    _, loop = new_loop(api, (INPUT, POLICY, DEPLOYMENT))
 
-        async def broken(*_: Any) -> None:
-            raise KeyError("a bug")
+    async def broken(*_: Any) -> None:
+        raise KeyError("a bug")
 
-        monkeypatch.setattr(control_loop, "watch", api.kopf)
-        monkeypatch.setattr(control_loop, "reflect", broken)
-        async with asyncio.timeout(20):
-            with pytest.RaisesGroup(KeyError):
-                await loop.run()
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(control_loop, "watch", api.kopf)
+    monkeypatch.setattr(control_loop, "reflect", broken)
+    async with asyncio.timeout(20):
+        with pytest.RaisesGroup(KeyError):
+            await loop.run()
 
 
-def test_namespaces_take_turns():
-    async def scenario() -> None:
-        api: Any = SlowApi(policy=False)
-        context = context_of(api)
-        loop = ControlLoop(context, (INPUT,), (), lambda: True)
-        for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
-            loop._queue.add(key, Lane.CHANGE)
-        assert [(await loop._queue.get())[0] for _ in range(3)] == ["loud", "quiet", "loud"]
+async def test_the_children_of_an_input_that_changes_are_listed_alone_until_they_are_known(
+    monkeypatch,
+):
+    listed: list[Any] = []
 
-    asyncio.run(scenario())
+    class Failing(SlowApi):
+        async def objects(self, kind: Any, namespace: str, selector: str) -> AsyncIterator[Any]:
+            listed.append((kind, namespace, selector))
+            if len(listed) == 1:
+                raise ApiError(403, "Forbidden", "no list")
+            yield stored(DEPLOYMENT, "team", "child", {})
+
+    async def reconcile(_: ControllerContext, key: InputKey) -> float:
+        reconciled.append(key)
+        return 300.0
+
+    reconciled: list[InputKey] = []
+    monkeypatch.setattr(control_loop, "reconcile", reconcile)
+    _, loop = new_loop(Failing(policy=False), (INPUT, POLICY, DEPLOYMENT))
+    loop._begin_first_changes()
+    assert not await loop._reconcile(LAST), "a retry lists them again"
+    assert reconciled == []
+    for _ in range(2):
+        assert await loop._reconcile(LAST)
+    assert listed == [(DEPLOYMENT, "team", "distributed-input.dev/input=last")] * 2
+    assert reconciled == [LAST, LAST]
+    loop._lists_alone = False
+    assert await loop._reconcile(WAITING)
+    assert len(listed) == 2, "the list of all has its children"
+    loop._queue.forget(LAST)
+    loop._queue.forget(WAITING)
+
+
+def version(generation: int, observed: int | None, uid: str = "u-1") -> Any:
+    status = {} if observed is None else {"observedGeneration": observed}
+    return {"metadata": {"generation": generation, "uid": uid}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("first", "now", "lane"),
+    [
+        (version(3, 3), version(3, 3), Lane.START),
+        (version(3, 2), version(3, 3), Lane.START),
+        (version(3, 2), None, Lane.START),
+        (version(3, 2), version(3, 2), Lane.EARLIER_CHANGE),
+        (version(1, None), version(1, None), Lane.EARLIER_CHANGE),
+        (version(3, 1), version(3, 2), Lane.EARLIER_CHANGE),
+        (version(3, 3), version(4, 3), Lane.CHANGE),
+        (version(3, 2), version(4, 2), Lane.CHANGE),
+        (version(1, None), version(1, None, "u-2"), Lane.CHANGE),
+    ],
+)
+def test_the_spec_that_a_new_leader_found_is_an_earlier_change_until_it_is_applied(
+    first, now, lane
+):
+    assert EarlierChanges([(LAST, first)]).lane(LAST, now, Lane.START) is lane

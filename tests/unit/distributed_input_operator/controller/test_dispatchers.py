@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -11,7 +12,7 @@ import grpc.aio
 import pytest
 
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerInfo, StatusResponse, WorkerInfo
-from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
+from distributed_input_operator.controller.channels import DispatcherAccess
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.status_answer import MAX_BYTES
 
@@ -65,8 +66,9 @@ def test_a_replacement_pod_is_asked_at_once():
 Answer = Callable[[bytes, Any], Any]
 
 
-async def with_dispatchers(answers: list[Answer], story: Callable[[list[str]], Any]) -> Any:
-    """Run a server for each answer, and `story` with their addresses."""
+@asynccontextmanager
+async def dispatchers(*answers: Answer) -> AsyncIterator[list[str]]:
+    """Run a server for each answer. Yield their addresses."""
     servers, addresses = [], []
     for answer in answers:
         zipped = grpc.Compression.Gzip if answer is compressed else None
@@ -80,7 +82,7 @@ async def with_dispatchers(answers: list[Answer], story: Callable[[list[str]], A
         await server.start()
         servers.append(server)
     try:
-        return await story(addresses)
+        yield addresses
     finally:
         for server in servers:
             await server.stop(0)
@@ -120,8 +122,8 @@ async def unauthenticated(_: bytes, context: Any) -> bytes:
         (compressed, "StatusUnusable", "does not use the dispatcher's status"),
     ],
 )
-def test_an_answer_that_cannot_be_used_affects_only_its_input(answer, reason, message):
-    async def story(addresses: list[str]) -> None:
+async def test_an_answer_that_cannot_be_used_affects_only_its_input(answer, reason, message):
+    async with dispatchers(answer, fixed(workers(3))) as addresses:
         client = DispatcherClient()
         bad, good = addresses
         assert await client.measure(("bad", "digits"), "u-1", bad, TOKEN) is None
@@ -134,11 +136,9 @@ def test_an_answer_that_cannot_be_used_affects_only_its_input(answer, reason, me
         assert problem.reason == reason
         assert message in problem.message
 
-    asyncio.run(with_dispatchers([answer, fixed(workers(3))], story))
 
-
-def test_the_samples_of_the_largest_namespace_are_dropped_first():
-    async def story(addresses: list[str]) -> None:
+async def test_the_samples_of_the_largest_namespace_are_dropped_first():
+    async with dispatchers(fixed(workers(201)), fixed(workers(200))) as addresses:
         client = DispatcherClient(max_kept=500)
         large, small = addresses
         await client.measure(("small", "one"), "u-1", small, TOKEN)
@@ -151,11 +151,18 @@ def test_the_samples_of_the_largest_namespace_are_dropped_first():
         client.forget(("large", "b"))
         assert client._kept == 200
 
-    asyncio.run(with_dispatchers([fixed(workers(201)), fixed(workers(200))], story))
 
+async def test_slow_dispatchers_of_one_namespace_do_not_delay_others():
 
-def test_slow_dispatchers_of_one_namespace_do_not_delay_others():
-    async def story(addresses: list[str]) -> None:
+    async def hold(_: bytes, context: Any) -> bytes:
+        nonlocal asked
+        asked += 1
+        await release.wait()
+        return b""
+
+    release, asked = asyncio.Event(), 0
+
+    async with dispatchers(hold, fixed(workers(1))) as addresses:
         client = DispatcherClient()
         slow, fast = addresses
         waiting = [
@@ -170,18 +177,9 @@ def test_slow_dispatchers_of_one_namespace_do_not_delay_others():
         await asyncio.gather(*waiting)
         assert asked == 16
 
-    async def hold(_: bytes, context: Any) -> bytes:
-        nonlocal asked
-        asked += 1
-        await release.wait()
-        return b""
-
-    release, asked = asyncio.Event(), 0
-    asyncio.run(with_dispatchers([hold, fixed(workers(1))], story))
-
 
 @pytest.mark.parametrize(("count", "expected"), [(100, [0, 4, 8, 12]), (2000, [0, 8])])
-def test_large_answers_are_requested_less_often(count, expected):
+async def test_large_answers_are_requested_less_often(count, expected):
     times: list[float] = []
     now = 0.0
 
@@ -189,18 +187,15 @@ def test_large_answers_are_requested_less_often(count, expected):
         times.append(now)
         return workers(count)
 
-    async def story(addresses: list[str]) -> None:
-        nonlocal now
+    async with dispatchers(answer) as addresses:
         client = DispatcherClient(lambda: now)
         for then in (0.0, 4.0, 8.0, 12.0):
             now = then
             assert await client.measure(KEY, "u-1", addresses[0], TOKEN) is not None
-
-    asyncio.run(with_dispatchers([answer], story))
     assert times == expected
 
 
-def test_a_dispatcher_answers_one_request_at_a_time():
+async def test_a_dispatcher_answers_one_request_at_a_time():
     """A look and a reconciliation may come together."""
     asked = 0
 
@@ -209,21 +204,18 @@ def test_a_dispatcher_answers_one_request_at_a_time():
         asked += 1
         return workers(1)
 
-    async def story(addresses: list[str]) -> None:
+    async with dispatchers(answer) as addresses:
         client = DispatcherClient()
         first = client.measure(KEY, "u-1", addresses[0], TOKEN)
         found = await asyncio.gather(first, client.measure(KEY, "u-1", addresses[0], TOKEN))
         assert [one is None for one in found] == [False, True]
-
-    asyncio.run(with_dispatchers([answer], story))
     assert asked == 1
 
 
 @pytest.mark.parametrize("trainers", [0, 1])
-def test_only_connections_for_trainers_are_kept(trainers):
+async def test_only_connections_for_trainers_are_kept(trainers):
     content = StatusResponse(consumers=[ConsumerInfo()] * trainers).SerializeToString()
-
-    async def story(addresses: list[str]) -> None:
+    async with dispatchers(fixed(content)) as addresses:
         now = 0.0
         client = DispatcherClient(lambda: now)
         for _ in range(2):
@@ -232,11 +224,17 @@ def test_only_connections_for_trainers_are_kept(trainers):
         assert len(client._channels) == trainers
         client.forget(KEY)
 
-    asyncio.run(with_dispatchers([fixed(content)], story))
 
+async def test_an_answer_for_an_input_that_was_forgotten_meanwhile_is_not_kept():
 
-def test_an_answer_for_an_input_that_was_forgotten_meanwhile_is_not_kept():
-    async def story(addresses: list[str]) -> None:
+    async def hold(_: bytes, context: Any) -> bytes:
+        asked.set()
+        await release.wait()
+        return workers(3)
+
+    asked, release = asyncio.Event(), asyncio.Event()
+
+    async with dispatchers(hold) as addresses:
         client = DispatcherClient()
         asking = asyncio.create_task(client.measure(KEY, "u-1", addresses[0], TOKEN))
         await asyncio.wait_for(asked.wait(), 20)
@@ -246,32 +244,9 @@ def test_an_answer_for_an_input_that_was_forgotten_meanwhile_is_not_kept():
         assert client._kept == 0
         assert len(client) == 0
 
-    async def hold(_: bytes, context: Any) -> bytes:
-        asked.set()
-        await release.wait()
-        return workers(3)
-
-    asked, release = asyncio.Event(), asyncio.Event()
-    asyncio.run(with_dispatchers([hold], story))
-
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_a_previous_pod_answers_is_not_used(fails):
-    async def story(addresses: list[str]) -> None:
-        client = DispatcherClient()
-        old, new = addresses
-        await client.measure(KEY, "u-1", old, TOKEN)
-        client._known[KEY].sample_at = 0.0
-        looking = asyncio.create_task(client.look(KEY))
-        await asyncio.wait_for(asked.wait(), 20)
-        await client.measure(KEY, "u-1", new, TOKEN)  # It waits for the look.
-        release.set()
-        measured = await looking
-        assert measured is not None
-        assert len(measured.streams) == 1
-        assert client.problem(KEY) is None
-        assert await client.measure(KEY, "u-1", new, TOKEN) is not None
-        assert len(client._known[KEY].window.samples[-1].workers) == 3
+async def test_what_a_previous_pod_answers_is_not_used(fails):
 
     first = True
 
@@ -287,19 +262,30 @@ def test_what_a_previous_pod_answers_is_not_used(fails):
         return workers(2)
 
     asked, release = asyncio.Event(), asyncio.Event()
-    asyncio.run(with_dispatchers([hold, fixed(workers(3))], story))
+
+    async with dispatchers(hold, fixed(workers(3))) as addresses:
+        client = DispatcherClient()
+        old, new = addresses
+        await client.measure(KEY, "u-1", old, TOKEN)
+        client._known[KEY].sample_at = 0.0
+        looking = asyncio.create_task(client.look(KEY))
+        await asyncio.wait_for(asked.wait(), 20)
+        await client.measure(KEY, "u-1", new, TOKEN)  # It waits for the look.
+        release.set()
+        measured = await looking
+        assert measured is not None
+        assert len(measured.streams) == 1
+        assert client.problem(KEY) is None
+        assert await client.measure(KEY, "u-1", new, TOKEN) is not None
+        assert len(client._known[KEY].window.samples[-1].workers) == 3
 
 
-def test_the_samples_of_an_input_share_equal_texts():
+async def test_the_samples_of_an_input_share_equal_texts():
     now = 0.0
-
-    async def story(addresses: list[str]) -> None:
-        nonlocal now
+    async with dispatchers(fixed(workers(11))) as addresses:
         client = DispatcherClient(lambda: now)
         for now in (0.0, 10.0):  # noqa: B007 - the clock reads it
             await client.measure(KEY, "u-1", addresses[0], TOKEN)
         first, second = (list(one.workers) for one in client._known[KEY].window.samples)
         assert first[10] == "10"
         assert first[10] is second[10]
-
-    asyncio.run(with_dispatchers([fixed(workers(11))], story))

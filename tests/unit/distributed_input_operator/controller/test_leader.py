@@ -98,16 +98,12 @@ def test_an_error_of_the_election_is_raised_and_the_lease_given_back():
         lead(work, api)
 
 
-def test_a_renewal_that_arrives_late_does_not_keep_the_lease():
+async def test_a_renewal_that_arrives_late_does_not_keep_the_lease():
     api = LeaseApi()
-
-    async def body() -> None:
-        async with api.connect() as lock:
-            await lock.create("lease", "operators", RECORD)
-            api.late = True
-            await lock.release()
-
-    asyncio.run(body())
+    async with api.connect() as lock:
+        await lock.create("lease", "operators", RECORD)
+        api.late = True
+        await lock.release()
     assert api.holders == ["me", "me", ""]
 
 
@@ -125,7 +121,7 @@ def test_an_election_that_cannot_begin_is_an_error():
         asyncio.run(body())
 
 
-def test_a_follower_that_is_cancelled_writes_nothing():
+async def test_a_follower_that_is_cancelled_writes_nothing():
     api, read = LeaseApi(), threading.Event()
     times = dict.fromkeys(("acquireTime", "renewTime"), "2026-01-01T00:00:00.000000Z")
     spec = {"holderIdentity": "other", "leaseDurationSeconds": 15, **times}
@@ -139,15 +135,12 @@ def test_a_follower_that_is_cancelled_writes_nothing():
 
     async def work(_: LeaseLock) -> None: ...
 
-    async def body() -> None:
-        leading = asyncio.create_task(run_as_leader(connect, work))
-        assert await asyncio.to_thread(read.wait, 20)
-        leading.cancel()
-        async with asyncio.timeout(20):
-            with pytest.raises(asyncio.CancelledError):
-                await leading
-
-    asyncio.run(body())
+    leading = asyncio.create_task(run_as_leader(connect, work))
+    assert await asyncio.to_thread(read.wait, 20)
+    leading.cancel()
+    async with asyncio.timeout(20):
+        with pytest.raises(asyncio.CancelledError):
+            await leading
     assert api.holders == []
 
 
@@ -171,28 +164,24 @@ def test_work_that_something_else_cancels_ends():
         lead(work)
 
 
-def test_a_leader_that_is_cancelled_waits_until_its_work_has_ended():
+async def test_a_leader_that_is_cancelled_waits_until_its_work_has_ended():
     """The work would otherwise see that the Lease is given back, and end the process."""
     api, ended = LeaseApi(), []
+    begun = asyncio.Event()
 
-    async def body() -> None:
-        begun = asyncio.Event()
+    async def work(_: LeaseLock) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(api.holders[-1])
 
-        async def work(_: LeaseLock) -> None:
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(0)
-                ended.append(api.holders[-1])
-
-        leading = asyncio.create_task(run_as_leader(api.connect, work))
-        async with asyncio.timeout(20):
-            await begun.wait()
-            leading.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await leading
-        assert ended == ["me"]
-        assert api.holders[-1] == ""
-
-    asyncio.run(body())
+    leading = asyncio.create_task(run_as_leader(api.connect, work))
+    async with asyncio.timeout(20):
+        await begun.wait()
+        leading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leading
+    assert ended == ["me"]
+    assert api.holders[-1] == ""

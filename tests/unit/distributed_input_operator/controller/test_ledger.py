@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-
-import pytest
 
 from distributed_input.api.resource.policy import PolicySpec
 from distributed_input_operator.budget.claim import Claim, WorkerRequest
 from distributed_input_operator.controller.ledger import Ledger
-from tests.unit.distributed_input_operator.controller.budget_world import random_fault
 
 
 def policy(**spec):
@@ -46,12 +42,6 @@ def delete(ledger, name, pods):
     ledger.release(key, remaining)
 
 
-def test_without_a_policy_every_request_is_granted():
-    ledger = Ledger()
-    assert ledger.request(request("a", 900)).workers == 900
-    assert not ledger.outdated
-
-
 def test_a_request_is_granted_at_once_if_there_is_room():
     ledger = ledger_with(10)
     ledger.reallocate()
@@ -59,42 +49,6 @@ def test_a_request_is_granted_at_once_if_there_is_room():
     assert not ledger.outdated
     assert ledger.request(request("b", 6)).workers == 0
     assert ledger.outdated, "there is no room for six more"
-
-
-def test_a_grant_counts_before_its_pods_exist():
-    ledger = ledger_with(10)
-    ledger.reallocate()
-    ledger.request(request("a", 8))
-    ledger.request(request("b", 8, stall_cost=100.0))
-    ledger.reallocate()
-    assert ledger.request(request("b", 8, stall_cost=100.0)).workers == 2, (
-        "the 8 of a may be about to be written"
-    )
-    ledger.request(request("a", 8, replicas=8))
-    ledger.reallocate()
-    assert ledger.request(request("a", 8, replicas=8)).workers == 2
-    ledger.request(request("a", 8, replicas=2, pods=8))
-    ledger.request(request("a", 8, replicas=2, pods=3))
-    ledger.reallocate()
-    assert ledger.request(request("b", 8, replicas=2, stall_cost=100.0)).workers in (2, 7)
-    ledger.reallocate()
-    assert ledger.request(request("b", 8, replicas=2, stall_cost=100.0)).workers == 7
-
-
-def test_terminating_pods_do_not_come_back_when_the_number_rises_again():
-    """The input that took its workers withdraws before the first one is reconciled again."""
-    ledger = ledger_with(10)
-    ledger.request(request("a", 9, replicas=9, pods=9))
-    ledger.request(request("b", 8, priority=1))
-    ledger.reallocate()
-    assert ledger.request(request("a", 9, replicas=9, pods=9)).workers == 2
-    delete(ledger, "b", 0)
-    ledger.reallocate()
-    returned = request("a", 9, replicas=2, pods=9)
-    granted = ledger.request(returned).workers
-    assert granted - 2 + 9 <= 10
-    ledger.reallocate()
-    assert ledger.request(returned).workers == 3
 
 
 def test_a_number_that_somebody_else_lowered_rises_only_as_there_is_room():
@@ -160,14 +114,6 @@ def test_deleting_the_policy_removes_all_limits():
     assert ledger.request(request("a", 9)).workers == 9
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_a_budget_holds_in_random_runs_and_is_used_up_in_the_end(part):
-    """`make budgets` has more runs."""
-    runs = int(os.environ.get("BUDGET_RUNS", "120")) // 4
-    faults = [random_fault(seed, "abc", 12, 100) for seed in range(part * runs, (part + 1) * runs)]
-    assert [one for one in faults if one] == []
-
-
 def test_a_waiting_input_gets_the_workers_of_a_deleted_one():
     ledger = ledger_with(10)
     ledger.request(request("a", 10, replicas=4))
@@ -204,14 +150,6 @@ def test_a_changed_request_reserves_only_its_own_number():
         ledger.request(request("a", requested, replicas=requested - 1))
     assert ledger.request(request("b", 5)).workers == 5
     assert not ledger.outdated
-
-
-def test_a_new_policy_needs_a_reallocation():
-    ledger = Ledger()
-    ledger.request(request("a", 9, replicas=9))
-    ledger.reallocate()
-    ledger.set_policy(limited(2))
-    assert ledger.outdated
 
 
 def test_a_smaller_request_is_granted_at_once_while_others_wait():
@@ -323,18 +261,6 @@ def test_the_pods_of_a_deleted_input_count_in_each_budget_that_may_be_theirs():
     )
 
 
-def test_pods_that_may_still_be_created_for_an_earlier_number_count():
-    ledger = ledger_with(10)
-    ledger.reallocate()
-    ledger.request(request("a", 8, replicas=8, pods=3))
-    lowered = request("a", 2, replicas=2, pods=3)
-    ledger.request(replace(lowered, scaling=True))
-    assert ledger.request(request("b", 3)).workers == 0
-    ledger.request(lowered)
-    ledger.reallocate()
-    assert ledger.request(request("b", 3)).workers == 3
-
-
 def test_an_unchanged_request_needs_no_reallocation():
     """Each reallocation reconciles the policy, which sets it again. That must not go on forever."""
     ledger = ledger_with(10)
@@ -377,15 +303,3 @@ def test_what_an_input_declares_counts_up_to_the_caps():
     modest = request("b", 5, stall_cost=1.0, priority=-1)
     claim = priced(ledger, modest)
     assert (claim.priority, claim.stall_cost, claim.minimum) == (-1, 1.0, 1)
-
-
-def test_inputs_in_no_budget_are_in_the_default_budget():
-    vision = selecting("vision", 5, team="vision")
-    ledger = Ledger()
-    ledger.set_policy(policy(budgets=[vision, {"name": "rest", "appliesTo": "OtherInputs"}]))
-    for labels, names in (
-        ({"team": "vision"}, ("vision",)),
-        ({"team": "speech"}, ("rest",)),
-        (None, ("vision", "rest")),
-    ):
-        assert priced(ledger, replace(request("a", 1), labels=labels)).budgets == names

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from cryptography import x509
 
 from distributed_input.api import names
 from distributed_input.api.resource.policy import PolicySpec
@@ -20,11 +19,10 @@ from distributed_input_operator.controller.observe import (
     observe_invalid,
     parse_input,
 )
-from distributed_input_operator.kube.issuer_secret import SECONDS, IssuerSecret
+from distributed_input_operator.kube.issuer_secret import IssuerSecret
 from distributed_input_operator.kube.kinds import INPUT, NAMESPACE, SECRET
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.objects.dispatcher import dispatcher_objects
-from testing.issued import is_signed_by
 from testing.issuer import PlatformRoot
 from tests.unit.distributed_input_operator.contexts import context_of
 from tests.unit.distributed_input_operator.objects.builders import from_config_map
@@ -228,33 +226,6 @@ def test_the_authority_of_an_input_is_signed():
     assert (found.missing, found.unsigned) == ((), None)
 
 
-def test_what_cert_manager_renews_signs_again_without_a_restart():
-    server, at = Issuers(), [0.0]
-    context = context_with(stored(encryption="All"), server)
-    context.issuer = IssuerSecret(context.api, "operators", "authority", lambda: at[0])
-
-    def observed() -> dict[str, str]:
-        found: Any = asyncio.run(observe(context, KEY))
-        context.store.put(certificates(found.certificates))
-        return dict(found.certificates)
-
-    def is_signed(data: Mapping[str, str]) -> bool:
-        own = x509.load_pem_x509_certificate(data["ca.crt"].encode())
-        return is_signed_by(own, server.tls_crt)
-
-    before = observed()
-    assert is_signed(before)
-    server.renew()
-    at[0] = SECONDS - 1
-    assert observed() == before, "the Secret is not read for each input"
-    at[0] = SECONDS
-    after = observed()
-    assert is_signed(after)
-    assert not is_signed(before)
-    end = "-----END CERTIFICATE-----"
-    assert after["worker.crt"].partition(end)[0] == before["worker.crt"].partition(end)[0]
-
-
 def test_a_new_input_waits_for_the_issuer():
     server = Issuers()
     server.secret = None
@@ -272,19 +243,6 @@ def test_an_input_that_exists_continues_without_the_issuer():
     found = with_issuer(server, certificates(before))
     assert found.unsigned.reason == "SecretMissing"
     assert (found.missing, found.certificates) == ((), before)
-
-
-@pytest.mark.parametrize("damaged", [None, {}, {"ca.crt": "?", "worker.crt": "?"}])
-def test_the_certificates_of_an_input_that_exists_are_repaired_without_the_issuer(damaged):
-    server = Issuers()
-    server.secret = None
-    worker = child("digits-worker")
-    children = [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": worker}]
-    children += [] if damaged is None else [certificates(damaged)]
-    found = with_issuer(server, *children)
-    assert (found.missing, found.unsigned.reason) == ((), "SecretMissing")
-    assert all(found.certificates[key].startswith("-----BEGIN") for key in found.certificates)
-    assert set(found.certificates) >= {"ca.crt", "worker.crt"}
 
 
 def test_an_input_that_waits_for_the_issuer_waits_after_its_status_was_written():

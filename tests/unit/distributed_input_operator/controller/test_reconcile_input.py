@@ -19,7 +19,7 @@ from distributed_input_operator.controller import budgets
 from distributed_input_operator.controller.context import ControllerContext
 from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.kube.api import ApiError
-from distributed_input_operator.reconcile.pace import RolloutState, Turn
+from distributed_input_operator.reconcile.pace import RolloutState
 from distributed_input_operator.reconcile.plan import QUIET_SECONDS
 from tests.unit.distributed_input_operator.contexts import context_of
 from tests.unit.distributed_input_operator.snapshots import (
@@ -41,6 +41,7 @@ class Server:
         self.status_error: ApiError | None = None
         self.certificate_error: ApiError | None = None
         self.secret_error: ApiError | None = None
+        self.input = stored_input(1)
         self.applied: list[str] = []
         self.events: list[dict[str, Any]] = []
         self._version = 10
@@ -52,7 +53,7 @@ class Server:
         if subresource:
             if self.status_error is not None:
                 raise self.status_error
-            return self.stored({**stored_input(1), "status": manifest["status"]})
+            return self.stored({**self.input, "status": manifest["status"]})
         if self.error is not None and manifest["kind"] == "Deployment":
             raise self.error
         if self.certificate_error is not None and manifest["kind"] == "ConfigMap":
@@ -100,62 +101,40 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("error", REFUSALS)
-def test_a_template_that_is_refused_fails_until_it_is_accepted(error):
+async def test_a_template_that_is_refused_fails_until_it_is_accepted(error):
     context, server = new_context()
-
-    async def scenario() -> None:
-        context.store.put(stored_input(1))
-        await reconcile(context, KEY)
-        context.settings = NEXT
-        server.error = error
-        for _ in range(2):
-            await reconcile(context, KEY)
-            assert context.rollouts.state(KEY) is RolloutState.FAILING
-            assert reasons(server).count("RolloutFailing") == 1
-        assert str(error) in str(server.events)
-        server.error = ApiError(500, "InternalError", "etcd is slow")
-        with pytest.raises(ApiError):
-            await reconcile(context, KEY)
-        assert context.rollouts.state(KEY) is RolloutState.FAILING
-        server.error = None
-        await reconcile(context, KEY)
-        assert context.rollouts.state(KEY) is RolloutState.ROLLING
-
-    asyncio.run(scenario())
-
-
-def test_a_refusal_of_the_second_part_fails_too():
-    context, server = new_context()
-
-    async def scenario() -> None:
-        context.store.put(stored_input(1))
-        await reconcile(context, KEY)
-        context.settings = NEXT
-        await reconcile(context, KEY)  # The dispatcher.
-        assert context.rollouts.state(KEY) is RolloutState.ROLLING
-        server.error = REFUSALS[0]
+    context.store.put(stored_input(1))
+    await reconcile(context, KEY)
+    context.settings = NEXT
+    server.error = error
+    for _ in range(2):
         await reconcile(context, KEY)
         assert context.rollouts.state(KEY) is RolloutState.FAILING
-        server.error = None
+        assert reasons(server).count("RolloutFailing") == 1
+    assert str(error) in str(server.events)
+    server.error = ApiError(500, "InternalError", "etcd is slow")
+    with pytest.raises(ApiError):
         await reconcile(context, KEY)
-        await reconcile(context, KEY)
-        assert context.rollouts.state(KEY) is RolloutState.UPDATED
+    assert context.rollouts.state(KEY) is RolloutState.FAILING
+    server.error = None
+    await reconcile(context, KEY)
+    assert context.rollouts.state(KEY) is RolloutState.ROLLING
 
-    asyncio.run(scenario())
 
-
-def test_a_refused_template_stops_the_other_inputs():
+async def test_a_refusal_of_the_second_part_fails_too():
     context, server = new_context()
-
-    async def scenario() -> None:
-        context.store.put(stored_input(1))
-        await reconcile(context, KEY)
-        context.settings, server.error = NEXT, REFUSALS[0]
-        await reconcile(context, KEY)
-        other = context.rollouts.request(("team", "other"), RolloutState.WAITING)
-        assert other is Turn.STOPPED
-
-    asyncio.run(scenario())
+    context.store.put(stored_input(1))
+    await reconcile(context, KEY)
+    context.settings = NEXT
+    await reconcile(context, KEY)  # The dispatcher.
+    assert context.rollouts.state(KEY) is RolloutState.ROLLING
+    server.error = REFUSALS[0]
+    await reconcile(context, KEY)
+    assert context.rollouts.state(KEY) is RolloutState.FAILING
+    server.error = None
+    await reconcile(context, KEY)
+    await reconcile(context, KEY)
+    assert context.rollouts.state(KEY) is RolloutState.UPDATED
 
 
 def test_an_input_with_an_invalid_spec_counts_where_its_labels_say():
@@ -188,24 +167,19 @@ def test_an_invalid_input_that_goes_while_labels_are_read_is_left_to_its_event(m
     assert asyncio.run(reconcile(context, KEY)) is None
 
 
-def test_the_certificates_of_an_input_with_an_invalid_spec_are_renewed():
+def test_the_certificates_of_an_input_with_an_invalid_spec_are_renewed_when_they_are_due():
     """Its processes run, and refuse all connections after their certificates expire."""
-    context, _ = new_context()
-    stored = stored_input(1, encryption="All")
-    context.store.put(stored)
-    asyncio.run(reconcile(context, KEY))
-    place = ("ConfigMap", names.certificates("digits"))
-    first = context.store.children(KEY)[place]["data"]
-    invalid = {**stored, "spec": {**stored["spec"], "workers": {"replicas": "many"}}}
-    invalid["metadata"] = {**stored["metadata"], "resourceVersion": "900"}
-    context.store.put(invalid)
+    context, _, certificates = encrypted_and_invalid()
+    short, context.certificate_life = context.certificate_life, timedelta(hours=24)
+    first = certificates()
+    invalid = (context.store.input(KEY) or {})["spec"]
     assert (asyncio.run(reconcile(context, KEY)) or 0) > 0
-    assert context.store.children(KEY)[place]["data"] == first, "none is due"
-    context.certificate_life = timedelta(seconds=1)
+    assert certificates() == first, "none is due"
+    context.certificate_life = short
     asyncio.run(reconcile(context, KEY))
-    second = context.store.children(KEY)[place]["data"]
+    second = certificates()
     assert all(second[f"{role}.crt"] != first[f"{role}.crt"] for role in ("dispatcher", "worker"))
-    assert (context.store.input(KEY) or {})["spec"] == invalid["spec"]
+    assert (context.store.input(KEY) or {})["spec"] == invalid
 
 
 def encrypted_and_invalid() -> tuple[ControllerContext, Server, Any]:
@@ -215,7 +189,8 @@ def encrypted_and_invalid() -> tuple[ControllerContext, Server, Any]:
     context.store.put(stored)
     asyncio.run(reconcile(context, KEY))
     spec = {**stored["spec"], "workers": {"replicas": "many"}}
-    context.store.put(server.stored({**stored, "spec": spec}))
+    server.input = {**stored, "spec": spec}
+    context.store.put(server.stored(server.input))
     context.certificate_life = timedelta(seconds=1)
     place = ("ConfigMap", names.certificates("digits"))
     return context, server, lambda: context.store.children(KEY)[place]["data"]
@@ -294,3 +269,7 @@ def test_without_its_own_secret_no_child_is_created():
     with pytest.raises(ApiError, match="deleted input may still exist"):
         asyncio.run(reconcile(context, KEY))
     assert server.applied == []
+    conditions = (context.store.input(KEY) or {})["status"]["conditions"]
+    assert {"Applied", "Ready"} <= {
+        one["type"] for one in conditions if one["reason"] == "Leftover"
+    }

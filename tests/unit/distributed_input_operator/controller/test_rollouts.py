@@ -143,7 +143,7 @@ def test_other_changes_do_not_wait():
     assert rollouts.request(second, RolloutState.SETTLED) is Turn.START
 
 
-def test_an_input_that_ends_without_a_request_is_not_called_again():
+def test_an_input_that_fails_before_its_request_is_not_called_again():
     rollouts = Rollouts(PaceLimit(1, is_percentage=False))
     first, second, third = keys(3)
     for key, state in ((first, ROLLING), (second, WAITING), (third, WAITING)):
@@ -152,7 +152,7 @@ def test_an_input_that_ends_without_a_request_is_not_called_again():
     rollouts.forget(first)
     assert rollouts.next() == [second]
     assert rollouts.next() == [], "the slot is reserved"
-    rollouts.end(second, failed=False)  # Its spec cannot be used.
+    rollouts.end(second, failed=True)
     assert rollouts.next() == [third]
     assert rollouts.request(third, WAITING) is Turn.START
 

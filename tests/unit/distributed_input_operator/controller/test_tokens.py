@@ -148,13 +148,6 @@ def test_a_new_input_whose_operator_restarted_does_not_wait_forever():
     assert story.token(young=True)
 
 
-def test_a_new_input_of_the_same_name_has_another_token():
-    story = Story()
-    first = story.token(young=True)
-    del story.api.content[SHARED]
-    assert story.token(young=True, uid="u-2") != first
-
-
 def test_the_key_is_created_once():
     story = Story(key=b"")
     first = story.token(young=True)
@@ -197,16 +190,3 @@ def test_an_encrypted_input_gets_private_keys_and_no_token():
     roles = ("dispatcher", "worker", "sidecar", "viewer")
     assert secret["stringData"] == {f"{role}.key": authority.key(role) for role in roles}
     assert secret["metadata"]["ownerReferences"][0]["uid"] == "u-1"
-
-
-def test_the_private_keys_are_computed_again_and_never_read():
-    first, second = Story(), Story(f"{SHARED}-tls")
-    assert first.authority().key("worker") == second.authority().key("worker")
-    assert second.calls() == ["get key", "get digits", f"create {SHARED}-tls"]
-    second.now += 10
-    second.authority()
-    assert second.calls() == []
-
-
-def test_private_keys_differ_by_the_operators_key():
-    assert Story().authority().key("worker") != Story(key=32 * b"x").authority().key("worker")

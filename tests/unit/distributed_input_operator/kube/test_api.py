@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +13,18 @@ from kubernetes.aio.client import ApiClient, Configuration
 from distributed_input_operator.kube import api
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import INPUT
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def client_of(handler: Handler, **options: Any) -> AsyncIterator[Api]:
+    """Yield a client of a server whose connections are handled like this."""
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    settings: Any = Configuration(host=f"http://{host}:{port}")
+    async with server, asyncio.timeout(20), ApiClient(settings) as client:
+        yield Api(client, **options)
 
 
 def refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> ApiError:
@@ -29,15 +43,11 @@ def refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> ApiError:
     ended = asyncio.Event()
 
     async def call() -> None:
-        server = await asyncio.start_server(silent, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        settings: Any = Configuration(host=f"http://{host}:{port}")
-        async with server, asyncio.timeout(10):
-            try:
-                async with ApiClient(settings) as client:
-                    await Api(client).request("GET", "/version")
-            finally:
-                await ended.wait()
+        try:
+            async with client_of(silent) as client:
+                await client.request("GET", "/version")
+        finally:
+            await asyncio.wait_for(ended.wait(), 10)
 
     with pytest.raises(ApiError) as caught:
         asyncio.run(call())
@@ -76,7 +86,7 @@ def test_a_success_without_an_object_is_the_page_of_a_proxy(text, monkeypatch):
     ("paths", "expected"),
     [(["/version"], 2), (["/version", "/api/v1/namespaces/team"], 3)],
 )
-def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_the_deadline(
+async def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_the_deadline(
     monkeypatch: pytest.MonkeyPatch, paths: list[str], expected: int
 ) -> None:
     """One namespace has half of them, and one of them is free while two have requests."""
@@ -94,15 +104,8 @@ def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_the_dead
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
         writer.close()
 
-    async def call() -> None:
-        server = await asyncio.start_server(slow, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        settings: Any = Configuration(host=f"http://{host}:{port}")
-        async with server, ApiClient(settings) as client:
-            one = Api(client, max_concurrent=4)
-            await asyncio.gather(*(one.request("GET", path) for path in paths * 16))
-
-    asyncio.run(call())  # at least 0.8 s in total, twice the deadline of each request
+    async with client_of(slow, max_concurrent=4) as client:
+        await asyncio.gather(*(client.request("GET", path) for path in paths * 16))
     assert most == expected
 
 
@@ -140,11 +143,8 @@ def test_a_watch_yields_events_until_it_ends(answer, events, status):
         writer.close()
 
     async def follow() -> None:
-        server = await asyncio.start_server(once, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        settings: Any = Configuration(host=f"http://{host}:{port}")
-        async with server, asyncio.timeout(20), ApiClient(settings) as client:
-            async for event in Api(client).watch(INPUT, "team", "7", 60, 20.0):
+        async with client_of(once) as client:
+            async for event in client.watch(INPUT, "team", "7", 60, 20.0):
                 seen.append(event)
 
     if status is None:
@@ -156,7 +156,7 @@ def test_a_watch_yields_events_until_it_ends(answer, events, status):
     assert len(seen) == events
 
 
-def test_a_silent_watch_ends_with_an_error():
+async def test_a_silent_watch_ends_with_an_error():
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED"}\n')
@@ -165,16 +165,9 @@ def test_a_silent_watch_ends_with_an_error():
         ended.set()
 
     ended = asyncio.Event()
-
-    async def follow() -> None:
-        server = await asyncio.start_server(silent, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        settings: Any = Configuration(host=f"http://{host}:{port}")
-        async with server, asyncio.timeout(20), ApiClient(settings) as client:
-            with pytest.raises(ApiError) as caught:
-                async for _ in Api(client).watch(INPUT, "team", "7", 3600, 0.1):
-                    pass
-            await ended.wait()
-        assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
-
-    asyncio.run(follow())
+    async with client_of(silent) as client:
+        with pytest.raises(ApiError) as caught:
+            async for _ in client.watch(INPUT, "team", "7", 3600, 0.1):
+                pass
+        await ended.wait()
+    assert (caught.value.status, caught.value.reason) == (0, "Unreachable")

@@ -9,18 +9,14 @@ from typing import Any
 import pytest
 
 from distributed_input.api.resource.status import Status
-from distributed_input_operator.controller.reconcile_input import reconcile
 from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.kube.apply import apply, failure, write_status
 from distributed_input_operator.kube.store import Store
 from distributed_input_operator.reconcile.status import input_status
-from tests.unit.distributed_input_operator.contexts import context_of
 from tests.unit.distributed_input_operator.snapshots import (
-    KEY_SECRET,
     NOW,
     after,
     plan,
-    resource,
     snapshot,
 )
 
@@ -174,35 +170,6 @@ def test_a_403_gets_the_remedy_of_the_component_that_refused(message, reason, re
     found = failure(ApiError(403, "Forbidden", f"PATCH /x: {message}"))
     assert found.reason == reason
     assert remedy in found.message
-
-
-def test_nothing_is_created_while_the_token_cannot_be_created():
-    class Leftovers:
-        """An API server that has a Secret of another input under this name."""
-
-        def __init__(self) -> None:
-            self.statuses: list[Any] = []
-
-        async def get(self, *_: object) -> dict[str, Any]:
-            return KEY_SECRET
-
-        async def create(self, *_: object) -> None:
-            raise ApiError(409, "AlreadyExists", "it is there")
-
-        async def apply(self, manifest: dict[str, Any], subresource: str = "") -> dict[str, Any]:
-            assert subresource == "status"
-            self.statuses.append(manifest["status"])
-            return {**manifest, "metadata": {**manifest["metadata"], "uid": "u-1"}}
-
-    api: Any = Leftovers()
-    store = Store()
-    store.put(resource().model_dump(mode="json", by_alias=True, exclude_none=True))
-    context = context_of(api, store)
-    with pytest.raises(ApiError, match="may still exist"):
-        asyncio.run(reconcile(context, ("team", "digits")))
-    (status,) = api.statuses
-    found = {one["type"]: one["reason"] for one in status["conditions"]}
-    assert (found["Applied"], found["Ready"]) == ("Leftover", "Leftover")
 
 
 class Versioned:

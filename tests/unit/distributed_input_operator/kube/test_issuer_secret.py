@@ -57,13 +57,9 @@ def test_the_secret_is_read_once_in_30_seconds():
     assert found[2] != found[0], "what cert-manager has renewed"
 
 
-def test_inputs_that_come_together_share_one_read():
+async def test_inputs_that_come_together_share_one_read():
     story = Story()
-
-    async def many() -> None:
-        await asyncio.gather(*(story.secret.current() for _ in range(50)))
-
-    asyncio.run(many())
+    await asyncio.gather(*(story.secret.current() for _ in range(50)))
     assert story.server.reads == 1
 
 

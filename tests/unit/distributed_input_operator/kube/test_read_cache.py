@@ -39,55 +39,42 @@ def start_read(api: SlowServer, cache: ReadCache) -> Any:
     return asyncio.create_task(cache.get(INPUT, "ml", "train"))
 
 
-def test_concurrent_callers_share_one_read():
-    async def scenario() -> None:
-        api = SlowServer({"a": 1})
-        cache = shared(api)
-        first, second = start_read(api, cache), start_read(api, cache)
-        await asyncio.sleep(0)
-        api.answering.set()
-        assert await first == await second == {"a": 1}
-        assert await start_read(api, cache) == {"a": 1}
-        assert api.reads == 1
-
-    asyncio.run(scenario())
+async def test_concurrent_callers_share_one_read():
+    api = SlowServer({"a": 1})
+    cache = shared(api)
+    first, second = start_read(api, cache), start_read(api, cache)
+    await asyncio.sleep(0)
+    api.answering.set()
+    assert await first == await second == {"a": 1}
+    assert await start_read(api, cache) == {"a": 1}
+    assert api.reads == 1
 
 
-def test_a_read_expires(monkeypatch):
+async def test_a_read_expires(monkeypatch):
     monkeypatch.setattr(read_cache, "SECONDS", 0.0)
-
-    async def scenario() -> None:
-        api = SlowServer({"a": 1}, {"a": 2})
-        api.answering.set()
-        cache = shared(api)
-        assert await start_read(api, cache) == {"a": 1}
-        await asyncio.sleep(0.001)  # The event loop runs the expiry.
-        assert await start_read(api, cache) == {"a": 2}
-
-    asyncio.run(scenario())
+    api = SlowServer({"a": 1}, {"a": 2})
+    api.answering.set()
+    cache = shared(api)
+    assert await start_read(api, cache) == {"a": 1}
+    await asyncio.sleep(0.001)  # The event loop runs the expiry.
+    assert await start_read(api, cache) == {"a": 2}
 
 
 @pytest.mark.parametrize("first", [None, ApiError(500, "Broken", "broken")])
-def test_a_failed_read_or_a_missing_object_is_read_again(first):
-    async def scenario() -> None:
-        api = SlowServer(first, {"a": 2})
-        api.answering.set()
-        cache = shared(api)
-        await asyncio.gather(start_read(api, cache), return_exceptions=True)
-        assert await start_read(api, cache) == {"a": 2}
-
-    asyncio.run(scenario())
+async def test_a_failed_read_or_a_missing_object_is_read_again(first):
+    api = SlowServer(first, {"a": 2})
+    api.answering.set()
+    cache = shared(api)
+    await asyncio.gather(start_read(api, cache), return_exceptions=True)
+    assert await start_read(api, cache) == {"a": 2}
 
 
-def test_a_cancelled_caller_does_not_cancel_the_read_of_others():
-    async def scenario() -> None:
-        api = SlowServer({"a": 1})
-        cache = shared(api)
-        cancelled, other = start_read(api, cache), start_read(api, cache)
-        await asyncio.sleep(0)
-        cancelled.cancel()
-        await asyncio.sleep(0)
-        api.answering.set()
-        assert await other == {"a": 1}
-
-    asyncio.run(scenario())
+async def test_a_cancelled_caller_does_not_cancel_the_read_of_others():
+    api = SlowServer({"a": 1})
+    cache = shared(api)
+    cancelled, other = start_read(api, cache), start_read(api, cache)
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.sleep(0)
+    api.answering.set()
+    assert await other == {"a": 1}

@@ -82,21 +82,6 @@ def test_the_patch_adds_the_sidecar():
     assert "ClusterFirstWithHostNet" in made["warnings"][0]
 
 
-@pytest.mark.parametrize(
-    ("spec", "encrypted"),
-    [({}, True), ({"encryption": "All"}, True), ({"encryption": "None"}, False)],
-)
-def test_the_sidecar_gets_the_credentials_that_the_dispatcher_accepts(spec, encrypted):
-    api = FakeApi(train=spec)
-    changes = {
-        one["path"]: one["value"]
-        for one in json.loads(base64.b64decode(respond(pod(), api)["patch"]))
-    }
-    (volume,) = (one for one in changes["/spec/volumes"] if "projected" in one)
-    secrets = [one["secret"]["name"] for one in volume["projected"]["sources"] if "secret" in one]
-    assert secrets == ["train-distributed-input-tls" if encrypted else "train-distributed-input"]
-
-
 def test_each_webhook_injects_the_inputs_of_its_class():
     api = FakeApi(train={"managedBy": "distributed-input.dev/canary"}, other={})
     made = respond(pod(), api)

@@ -213,14 +213,6 @@ def path(api: FakeApi) -> str:
     return last
 
 
-def test_the_published_path_keeps_the_service(loaded):
-    api = FakeApi()
-    Replicas(api).refresh(NOW)
-    assert len(path(api)) == 32
-    whole = f"/inject/{path(api)}"
-    assert api.config["service"] == {"name": "s", "namespace": "n", "port": 443, "path": whole}
-
-
 @pytest.mark.parametrize("seconds", [0, 1, 599, 600, 601, 1000])
 def test_a_path_is_accepted_before_and_after_the_api_server_uses_it(loaded, seconds):
     """The webhook's clock may differ, and API servers learn about a new path with a delay."""

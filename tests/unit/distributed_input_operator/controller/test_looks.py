@@ -11,8 +11,8 @@ import pytest
 from distributed_input_operator import metrics
 from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.controller import input_metrics
-from distributed_input_operator.controller.looks import schedule
-from distributed_input_operator.controller.looks.schedule import Looks, Seen, is_news
+from distributed_input_operator.controller import looks as schedule
+from distributed_input_operator.controller.looks import Looks, Seen, is_news
 from tests.unit.distributed_input_operator.snapshots import snapshot
 
 KEY = ("team", "digits")
@@ -56,30 +56,16 @@ def test_values_of_many_inputs_are_written_less_often():
     assert looks.write_seconds == 60.0
 
 
-def test_namespaces_take_turns():
-    async def body() -> None:
-        looks = Looks(Dispatchers([]).look, ignore)
-        for key in (("loud", "a"), ("loud", "b"), ("quiet", "a")):
-            looks._queue.add(key)
-        assert [(await looks._queue.get())[0] for _ in range(3)] == ["loud", "quiet", "loud"]
-
-    asyncio.run(body())
-
-
 def ignore(_: Any) -> None: ...
 
 
-def test_an_expected_input_counts_once_until_it_is_forgotten():
+async def test_an_expected_input_counts_once_until_it_is_forgotten():
     looks = Looks(Dispatchers([]).look, ignore)
     for number in range(599):
         looks.expect(("team", str(number)))
     looks.expect(KEY)
     assert looks.write_seconds == 60.0
-
-    async def record() -> None:
-        looks.record(KEY, replace(snapshot(), measured=BUSY))
-
-    asyncio.run(record())
+    looks.record(KEY, replace(snapshot(), measured=BUSY))
     looks.expect(KEY)
     assert looks.write_seconds == 60.0
     looks.forget(KEY)
@@ -109,67 +95,52 @@ class Dispatchers:
         ([BUSY, ValueError("a bug")], 2),
     ],
 )
-def test_looks_repeat_until_a_reconciliation_is_needed(monkeypatch, answers, asked):
+async def test_looks_repeat_until_a_reconciliation_is_needed(monkeypatch, answers, asked):
     monkeypatch.setattr(schedule, "reconcile_interval", lambda _: 0.001)
     client = Dispatchers(answers)
+    looks = Looks(client.look, ignore)
+    needed = asyncio.Event()
 
-    async def story() -> None:
-        looks = Looks(client.look, ignore)
-        needed = asyncio.Event()
+    def reconcile(key: Any) -> None:
+        assert key == KEY
+        looks.forget(KEY)
+        needed.set()
 
-        def reconcile(key: Any) -> None:
-            assert key == KEY
-            looks.forget(KEY)
-            needed.set()
-
-        running = asyncio.create_task(looks.run(reconcile))
-        looks.record(KEY, replace(snapshot(), measured=BUSY))
-        await asyncio.wait_for(needed.wait(), 20)
-        running.cancel()
-        await asyncio.wait([running])
-        assert len(looks) == 0
-
-    asyncio.run(story())
+    running = asyncio.create_task(looks.run(reconcile))
+    looks.record(KEY, replace(snapshot(), measured=BUSY))
+    await asyncio.wait_for(needed.wait(), 20)
+    running.cancel()
+    await asyncio.wait([running])
+    assert len(looks) == 0
     assert client.asked == asked
 
 
-def test_an_input_that_is_forgotten_in_the_queue_is_not_measured():
+async def test_an_input_that_is_forgotten_in_the_queue_is_not_measured():
     """That would open a connection, which nothing would close."""
     client = Dispatchers([BUSY])
-
-    async def story() -> None:
-        looks = Looks(client.look, ignore)
-        looks.record(KEY, replace(snapshot(), measured=BUSY))
-        looks.forget(KEY)
-        assert not await looks._look(KEY)
-
-    asyncio.run(story())
+    looks = Looks(client.look, ignore)
+    looks.record(KEY, replace(snapshot(), measured=BUSY))
+    looks.forget(KEY)
+    assert not await looks._look(KEY)
     assert client.asked == 0
 
 
-def test_a_look_sets_the_gauges():
-    async def story() -> None:
-        busier = replace(BUSY, rows_per_second=7.0, stall=0.2)
-        looks = Looks(Dispatchers([busier]).look, ignore)
-        looks.record(KEY, replace(snapshot(), measured=BUSY))
-        assert not await looks._look(KEY)
-
-    asyncio.run(story())
+async def test_a_look_sets_the_gauges():
+    busier = replace(BUSY, rows_per_second=7.0, stall=0.2)
+    looks = Looks(Dispatchers([busier]).look, ignore)
+    looks.record(KEY, replace(snapshot(), measured=BUSY))
+    assert not await looks._look(KEY)
     page = metrics.exposition().decode()
     assert 'distributed_input_rows_per_second{input="digits",namespace="team"} 7.0' in page
     assert 'distributed_input_stall_ratio{input="digits",namespace="team"} 0.2' in page
     input_metrics.remove_input(KEY)
 
 
-def test_news_that_a_reconciliation_does_not_record_is_reported_once():
+async def test_news_that_a_reconciliation_does_not_record_is_reported_once():
     """An input with an invalid spec is not measured by its reconciliation."""
-
-    async def story() -> None:
-        looks = Looks(Dispatchers([replace(BUSY, consumers=3)]).look, ignore)
-        looks.record(KEY, replace(snapshot(), measured=BUSY))
-        assert [await looks._look(KEY) for _ in range(3)] == [True, False, False]
-
-    asyncio.run(story())
+    looks = Looks(Dispatchers([replace(BUSY, consumers=3)]).look, ignore)
+    looks.record(KEY, replace(snapshot(), measured=BUSY))
+    assert [await looks._look(KEY) for _ in range(3)] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -181,39 +152,31 @@ def test_news_that_a_reconciliation_does_not_record_is_reported_once():
     ],
     ids=["no trainers", "not measured", "suspended"],
 )
-def test_an_input_that_is_looked_at_no_longer_needs_no_connection(after):
+async def test_an_input_that_is_looked_at_no_longer_needs_no_connection(after):
     closed: list[Any] = []
-
-    async def story() -> None:
-        looks = Looks(Dispatchers([]).look, closed.append)
-        looks.record(KEY, replace(snapshot(), measured=BUSY))
-        assert len(looks) == 1
-        assert closed == []
-        looks.record(KEY, after)
-        assert len(looks) == 0
-        assert closed == [KEY]
-
-    asyncio.run(story())
+    looks = Looks(Dispatchers([]).look, closed.append)
+    looks.record(KEY, replace(snapshot(), measured=BUSY))
+    assert len(looks) == 1
+    assert closed == []
+    looks.record(KEY, after)
+    assert len(looks) == 0
+    assert closed == [KEY]
 
 
-def test_slow_dispatchers_of_a_few_namespaces_do_not_stop_the_looks_at_others():
+async def test_slow_dispatchers_of_a_few_namespaces_do_not_stop_the_looks_at_others():
     """A namespace has at most 16 requests."""
+    asked = asyncio.Event()
 
-    async def story() -> None:
-        asked = asyncio.Event()
+    async def look(key: Any) -> Measurement:
+        if key == KEY:
+            asked.set()
+        return await asyncio.get_running_loop().create_future()
 
-        async def look(key: Any) -> Measurement:
-            if key == KEY:
-                asked.set()
-            return await asyncio.get_running_loop().create_future()
-
-        looks = Looks(look, ignore)
-        for key in [*((f"slow-{number % 4}", str(number)) for number in range(4 * 16)), KEY]:
-            looks._seen[key] = SEEN
-            looks._queue.add(key)
-        running = asyncio.create_task(looks.run(lambda _: None))
-        await asyncio.wait_for(asked.wait(), 20)
-        running.cancel()
-        await asyncio.wait([running], timeout=20)
-
-    asyncio.run(story())
+    looks = Looks(look, ignore)
+    for key in [*((f"slow-{number % 4}", str(number)) for number in range(4 * 16)), KEY]:
+        looks._seen[key] = SEEN
+        looks._queue.add(key)
+    running = asyncio.create_task(looks.run(lambda _: None))
+    await asyncio.wait_for(asked.wait(), 20)
+    running.cancel()
+    await asyncio.wait([running], timeout=20)

@@ -1,19 +1,34 @@
-"""Channels to dispatchers: kept while trainers read, closed after an error, renewed in time."""
+"""Access to dispatchers, and channels: kept while trainers read, closed after an error."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
+from distributed_input.api.proto.dispatcher_pb2 import StatusResponse, WorkerInfo
+from distributed_input.link.tls.certificate_folder import CertificateFolder
+from distributed_input.link.tls_credentials import TlsCredentials
 from distributed_input_operator import metrics
-from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
-from distributed_input_operator.controller.looks import channels as module
-from distributed_input_operator.controller.looks.channels import Channels
+from distributed_input_operator.certificates.authority import InputAuthority
+from distributed_input_operator.controller import channels as module
+from distributed_input_operator.controller.channels import (
+    CERTIFICATE_REFUSED,
+    Channels,
+    DispatcherAccess,
+    operator_access,
+)
+from distributed_input_operator.controller.dispatchers import DispatcherClient
+from distributed_input_operator.objects.snapshot import Failure
+from testing.certificates import LIFE, MountedFolder, authority, now
+from tests.unit.distributed_input.runtime.served import Echo, served
+from tests.unit.distributed_input_operator.controller.test_dispatchers import dispatchers
 
 KEY = ("team", "digits")
 OWN_CONNECTIONS = (("grpc.use_local_subchannel_pool", 1),)
@@ -40,22 +55,11 @@ class Server:
         return b""
 
 
-def with_server(story: Callable[[Server, str], Awaitable[None]]) -> None:
-    async def run() -> None:
-        recorded, server = Server(), grpc.aio.server()
-        method: Any = grpc.unary_unary_rpc_method_handler(recorded.answer)
-        handler = grpc.method_handlers_generic_handler(
-            "distributed_input.v1.Dispatcher", {"Status": method}
-        )
-        server.add_generic_rpc_handlers((handler,))
-        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        await server.start()
-        try:
-            await story(recorded, address)
-        finally:
-            await server.stop(0)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Server, str]]:
+    recorded = Server()
+    async with dispatchers(recorded.answer) as (address,):
+        yield recorded, address
 
 
 def token(text: str) -> Callable[[], DispatcherAccess]:
@@ -63,39 +67,33 @@ def token(text: str) -> Callable[[], DispatcherAccess]:
 
 
 @pytest.mark.parametrize(("keep", "connections"), [(True, 1), (False, 3)])
-def test_a_channel_is_kept_on_request(keep, connections):
-    async def story(server: Server, address: str) -> None:
+async def test_a_channel_is_kept_on_request(keep, connections):
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS)
         for _ in range(3):
             await channels.status(KEY, address, token("a"), keep=keep)
         assert len(set(server.peers)) == connections
         assert len(channels) == keep
 
-    with_server(story)
 
-
-def test_a_request_that_keeps_no_channel_ends_the_kept_one():
-    async def story(server: Server, address: str) -> None:
+async def test_a_request_that_keeps_no_channel_ends_the_kept_one():
+    async with serving() as (_, address):
         channels = Channels(OWN_CONNECTIONS)
         for keep in (True, False):
             await channels.status(KEY, address, token("a"), keep=keep)
         assert len(channels) == 0
 
-    with_server(story)
 
-
-def test_a_kept_channel_uses_the_present_token():
-    async def story(server: Server, address: str) -> None:
+async def test_a_kept_channel_uses_the_present_token():
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS)
         for text in ("a", "b"):
             await channels.status(KEY, address, token(text), keep=True)
         assert server.tokens == ["Bearer a", "Bearer b"]
 
-    with_server(story)
 
-
-def test_an_error_another_address_and_close_end_a_channel():
-    async def story(server: Server, address: str) -> None:
+async def test_an_error_another_address_and_close_end_a_channel():
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS)
         await channels.status(KEY, address, token("a"), keep=True)
         with pytest.raises(grpc.aio.AioRpcError):
@@ -107,13 +105,11 @@ def test_an_error_another_address_and_close_end_a_channel():
         channels.close(KEY)
         assert len(channels) == 0
 
-    with_server(story)
 
-
-def test_a_channel_is_closed_when_its_request_has_ended():
+async def test_a_channel_is_closed_when_its_request_has_ended():
     """gRPC would cancel the request, and its caller with it."""
 
-    async def story(server: Server, address: str) -> None:
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS)
         server.release.clear()
         asking = asyncio.create_task(channels.status(KEY, address, token("a"), keep=True))
@@ -127,8 +123,6 @@ def test_a_channel_is_closed_when_its_request_has_ended():
         await settled(channels)
         assert kept.get_state() is grpc.ChannelConnectivity.SHUTDOWN
 
-    with_server(story)
-
 
 async def settled(channels: Channels) -> None:
     """Wait until all channels that are to be closed are closed."""
@@ -136,15 +130,13 @@ async def settled(channels: Channels) -> None:
         await asyncio.wait(set(channels._closing), timeout=20)
 
 
-def test_more_channels_than_the_maximum_are_not_kept():
-    async def story(server: Server, address: str) -> None:
+async def test_more_channels_than_the_maximum_are_not_kept():
+    async with serving() as (server, address):
         channels = Channels(OWN_CONNECTIONS, most=1)
         for name in ("a", "b", "a", "b"):
             await channels.status(("team", name), address, token("a"), keep=True)
         assert len(channels) == 1
         assert len(set(server.peers)) == 3
-
-    with_server(story)
 
 
 @pytest.mark.parametrize(
@@ -155,31 +147,12 @@ def test_channels_take_at_most_half_of_the_files(monkeypatch, files, most):
     assert Channels(OWN_CONNECTIONS)._most == most
 
 
-def test_at_the_maximum_a_channel_that_is_not_used_gives_way():
-    async def story(server: Server, address: str) -> None:
-        now = 0.0
-        channels = Channels(OWN_CONNECTIONS, clock=lambda: now, most=2)
-
-        async def ask(name: str) -> None:
-            await channels.status(("team", name), address, token("a"), keep=True)
-
-        for now, name in ((0.0, "a"), (10.0, "b"), (20.0, "a"), (129.0, "c")):  # noqa: B007
-            await ask(name)
-        assert [name for _, name in channels._kept] == ["b", "a"]
-        now = 130.0
-        await ask("c")
-        assert [name for _, name in channels._kept] == ["a", "c"]
-        assert len(set(server.peers)) == 4
-
-    with_server(story)
-
-
-def test_the_gauge_has_the_number_of_kept_channels():
+async def test_the_gauge_has_the_number_of_kept_channels():
     def value() -> float:
         (family,) = metrics.CHANNELS.collect()
         return family.samples[0].value
 
-    async def story(server: Server, address: str) -> None:
+    async with serving() as (_, address):
         channels = Channels(OWN_CONNECTIONS)
         for name in ("a", "b", "a"):
             await channels.status(("team", name), address, token("a"), keep=True)
@@ -190,11 +163,9 @@ def test_the_gauge_has_the_number_of_kept_channels():
             await channels.status(("team", "b"), address, token("bad"), keep=True)
         assert value() == 0
 
-    with_server(story)
 
-
-def test_a_channel_with_a_certificate_ends_before_the_certificate(monkeypatch):
-    async def story(server: Server, address: str) -> None:
+async def test_a_channel_with_a_certificate_ends_before_the_certificate(monkeypatch):
+    async with serving() as (_, address):
         now, issued = 0.0, []
         monkeypatch.setattr(
             DispatcherAccess,
@@ -212,4 +183,54 @@ def test_a_channel_with_a_certificate_ends_before_the_certificate(monkeypatch):
         assert issued == [0.0, 300.0]
 
     assert module._MAX_SECONDS == 300.0
-    with_server(story)
+
+
+ANSWER = StatusResponse(dispatcher_id="d", workers=[WorkerInfo(worker_id="w", rows=1)])
+
+
+@asynccontextmanager
+async def dispatcher(folder: Path) -> AsyncIterator[str]:
+    credentials = TlsCredentials(CertificateFolder(MountedFolder(folder).issue("dispatcher")))
+    with served(Echo(Status=lambda request, context: ANSWER), credentials) as server:
+        yield server.address
+
+
+def access_of(one: InputAuthority) -> Callable[[], DispatcherAccess]:
+    return lambda: operator_access(one, now(), LIFE)
+
+
+def measured(folder: Path, access: Callable[[], DispatcherAccess]) -> tuple[bool, Failure | None]:
+    """Return whether a dispatcher of the input u-1 could be measured, and the problem."""
+
+    async def story() -> tuple[bool, Failure | None]:
+        client = DispatcherClient()
+        async with dispatcher(folder) as address:
+            found = await client.measure(KEY, "u-1", address, access)
+        return found is not None, client.problem(KEY)
+
+    return asyncio.run(story())
+
+
+def test_an_encrypted_dispatcher_is_measured(tmp_path: Path) -> None:
+    assert measured(tmp_path, access_of(authority())) == (True, None)
+
+
+def test_a_dispatcher_with_keys_of_another_operator_is_a_problem_with_a_remedy(
+    tmp_path: Path,
+) -> None:
+    _, problem = measured(tmp_path, access_of(authority(master=32 * b"x")))
+    assert problem is not None
+    assert problem.reason == CERTIFICATE_REFUSED
+    assert "delete the Secret" in problem.message
+
+
+def test_a_dispatcher_of_another_input_is_not_trusted(tmp_path: Path) -> None:
+    _, problem = measured(tmp_path, access_of(authority("u-2")))
+    assert problem is not None
+    assert problem.reason == CERTIFICATE_REFUSED
+
+
+def test_secrets_are_not_in_its_text() -> None:
+    access = operator_access(authority(), now(), LIFE)
+    assert "PRIVATE" not in repr(access)
+    assert "secret" not in repr(DispatcherAccess(token="secret"))

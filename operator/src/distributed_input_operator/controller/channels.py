@@ -1,4 +1,7 @@
-"""The channels to dispatchers: kept while trainers read, and opened for one request otherwise."""
+"""Access to dispatchers, and the channels to them.
+
+Channels are kept while trainers read, and opened for one request otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,90 @@ import asyncio
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
+import grpc
 import grpc.aio
 
+from distributed_input.api import identity
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input_operator import metrics
 from distributed_input_operator.budget.claim import InputKey
-from distributed_input_operator.controller.dispatcher_access import DispatcherAccess
+from distributed_input_operator.certificates.authority import InputAuthority
+from distributed_input_operator.objects.snapshot import Failure
 
+TOKEN_REFUSED = "TokenRefused"  # noqa: S105 - a reason, not a token
+CERTIFICATE_REFUSED = "CertificateRefused"
+"""Reasons of the condition Unmeasured."""
+_NOT_ACCEPTED = (
+    "the dispatcher does not accept the operator's token. The input's Secret may have a token of "
+    "an earlier release, or of a user: delete the Secret. The operator creates a new one within "
+    "5 min, which running pods read without a restart"
+)
+_CERTIFICATE_MESSAGE = (
+    "the certificates of the dispatcher and of the operator do not fit. The input's Secret of "
+    "keys may be older than the operator's key: delete the Secret. The operator creates a new one "
+    "within 5 min, which running pods read without a restart"
+)
 _METHOD = "/distributed_input.v1.Dispatcher/Status"
 TIMEOUT_SECONDS = 2.0
 MAX_CHANNELS = 2_500
 """Maximum number of kept channels. Each takes about 30 KiB and a file descriptor."""
 _FILES_SHARE = 2
 """Channels take at most one part in this many of the files that the process may open."""
-_UNUSED_SECONDS = 120.0
-"""Time without requests after which a channel gives way to another one at the maximum. Channels in
-use do not: with slightly more inputs than channels, each request would open a new one."""
 _MAX_SECONDS = 300.0
 """Time for which a channel with a client certificate is kept. It is a third of the shortest life of
 a certificate, 15 min."""
+
+
+@dataclass(frozen=True)
+class DispatcherAccess:
+    """A token, or a client certificate. All fields of a certificate are PEM."""
+
+    token: str = field(default="", repr=False)
+    chain: str = ""
+    key: str = field(default="", repr=False)
+    authorities: str = ""
+    server_name: str = ""
+    """The name that the dispatcher's certificate must have."""
+
+    def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
+        """Return a channel to a dispatcher."""
+        if not self.chain:
+            return grpc.aio.insecure_channel(address, options=options)
+        credentials = grpc.ssl_channel_credentials(
+            self.authorities.encode(), self.key.encode(), self.chain.encode()
+        )
+        name = ("grpc.ssl_target_name_override", self.server_name)
+        return grpc.aio.secure_channel(address, credentials, options=[*options, name])
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """The metadata of each call."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+
+def operator_access(authority: InputAuthority, now: datetime, life: timedelta) -> DispatcherAccess:
+    """Return the access to the dispatcher of an encrypted input, with a new certificate."""
+    return DispatcherAccess(
+        chain=authority.issue(identity.OPERATOR, now, life),
+        key=authority.key(identity.OPERATOR),
+        authorities=authority.certificate,
+        server_name=authority.identity(identity.DISPATCHER).server_name,
+    )
+
+
+def refused(error: grpc.aio.AioRpcError) -> Failure | None:
+    """Return what the user can do if the dispatcher refused the operator. None: it did not."""
+    if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+        return Failure(TOKEN_REFUSED, _NOT_ACCEPTED)
+    if error.code() == grpc.StatusCode.PERMISSION_DENIED:
+        return Failure(CERTIFICATE_REFUSED, _CERTIFICATE_MESSAGE)
+    if "CERTIFICATE_VERIFY_FAILED" in (error.details() or ""):
+        return Failure(CERTIFICATE_REFUSED, _CERTIFICATE_MESSAGE)
+    return None
 
 
 @dataclass
@@ -38,8 +103,6 @@ class _Kept:
     address: str
     access: DispatcherAccess
     until: float
-    used: float = 0.0
-    """Time of the last request."""
     requests: int = 0
     """Number of running requests."""
 
@@ -63,13 +126,11 @@ class Channels:
     ) -> None:
         """Create without channels.
 
-        At most `most` are kept (None: `max_channels`). Above that, a request opens its own, unless
-        another is unused.
+        At most `most` are kept (None: `max_channels`). Above that, a request opens its own.
         """
         self._options, self._clock = tuple(options), clock
         self._most = max_channels() if most is None else most
         self._kept: dict[InputKey, _Kept] = {}
-        """In the order of their last requests."""
         self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -93,7 +154,7 @@ class Channels:
         if kept and (kept.address != address or self._clock() >= kept.until or not keep):
             self.close(key)
             kept = None
-        if not keep or (kept is None and not self._has_room()):
+        if not keep or (kept is None and len(self._kept) >= self._most):
             used = access()
             async with used.channel(address, self._options) as channel:
                 return await _request(channel, used)
@@ -103,8 +164,7 @@ class Channels:
             kept = _Kept(used.channel(address, self._options), address, used, until)
         elif not kept.access.chain:
             kept.access = access()  # A token may have changed, and costs nothing.
-        kept.requests, kept.used = kept.requests + 1, self._clock()
-        self._kept.pop(key, None)
+        kept.requests += 1
         self._kept[key] = kept
         metrics.CHANNELS.set(len(self._kept))
         try:
@@ -117,16 +177,6 @@ class Channels:
             kept.requests -= 1
             if self._kept.get(key) is not kept:
                 self._end(kept)
-
-    def _has_room(self) -> bool:
-        """Return whether another channel can be kept. Close the longest unused one if necessary."""
-        if len(self._kept) < self._most:
-            return True
-        key, oldest = next(iter(self._kept.items()))
-        if self._clock() - oldest.used < _UNUSED_SECONDS:
-            return False
-        self.close(key)
-        return True
 
     def close(self, key: InputKey) -> None:
         """Keep the channel of an input no longer. It is closed when its requests have ended.
