@@ -18,13 +18,15 @@ from typing import Any
 import pytest
 
 import distributed_input
+from distributed_input.api.proto.types_pb2 import StalledSplit
 from distributed_input.runner.commands import dashboard
 from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.dashboard.server import serving
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.stats import StatusSample
 from testing import browser
 from testing.browser import BrowserMissingError, Opened
 from testing.integration.run_supervision.harness import wait_until
+from tests.unit.distributed_input.runner.samples import consumer, worker
 
 EMPTY: dict[str, Any] = {"interval": 2, "stale_after": 11.0, "error": None, "inputs": []}
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -65,15 +67,16 @@ def made_up() -> dict[str, Any]:
     """Return the values of an input whose trainer waits for busy workers."""
     history = InputHistory("train")
     for second in (0, 5, 10):
-        consumer = ConsumerSample(
-            "train", 0, "i", trainer="t", rows=second * 100, batches=1 + second, epoch=3,
-            wall=float(second), wait=second * 0.6, buffer=0.25, mismatches=2,
+        trainer = consumer(
+            rows=second * 100, batches=1 + second, epoch=3, wall_seconds=second,
+            wait_seconds=second * 0.6, buffer_fill=0.25, replay_mismatches=2,
         )  # fmt: skip
-        worker = WorkerSample(
-            "w", "host:7071", parallelism=2, busy=second * 2.0, permit_seconds=second * 2.0,
-            rows=second * 100, streams=4, stalled=[f"split 3 runs {HOSTILE}", "split 4", "split 5"],
+        stalled = [StalledSplit(step="describing", dataset=HOSTILE, seconds=7)] * 3
+        busy = worker(
+            parallelism=2, busy_seconds=second * 2.0, permit_seconds=second * 2.0,
+            rows=second * 100, open_streams=4, stalled=stalled,
         )  # fmt: skip
-        history.add(StatusSample([consumer], [worker]), float(second))
+        history.add(StatusSample([trainer], [busy]), float(second))
     old = {"input": HOSTILE, "place": None, "error": "it did not respond", "seconds_old": 100.0}
     shared = {"problems": [f"budget {HOSTILE}"], "chart": history.chart(10.0)}
     now = {"input": "train", "place": "pid 7, /home", "error": None, "seconds_old": 0.0}
@@ -99,7 +102,7 @@ def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
     assert "25 % of buffer filled Trainer 100 rows/s 1 trainer" in shown
     assert text(page, "culprit").split()[0] == "Dataset"
     assert "train/0: 2 replays made other rows than before" in shown
-    assert f"no progress: split 3 runs {HOSTILE}, and 2 more splits" in shown
+    assert f"no progress: describing dataset {HOSTILE} has taken 7 s, and 2 more splits" in shown
     assert "No answer for 2 min; the figures are from then. Cause: it did not respond" in shown
     # Names and messages come from others. They are text, not elements.
     assert shown.count(HOSTILE) == 7

@@ -12,14 +12,15 @@ import pytest
 from distributed_input import cli
 from distributed_input.runner.commands import dashboard
 from distributed_input.runner.dashboard.history import InputHistory
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.stats import StatusSample
+from tests.unit.distributed_input.runner.samples import consumer, worker
 
 
 def test_the_view_is_what_the_other_commands_print() -> None:
     history = InputHistory("train")
-    history.add(StatusSample([ConsumerSample("train", 0, "i")], [WorkerSample("w", "h:1")]), 1.0)
+    history.add(StatusSample([consumer()], [worker()]), 1.0)
     found = dashboard.view(history)
-    assert found["status"]["workers"][0]["address"] == "h:1"
+    assert found["status"]["workers"][0]["address"] == "w:1"
     assert found["rates"]["consumers"][0]["job"] == "train"
     assert found["trainers"][0]["trainer"] == "train/0"
 

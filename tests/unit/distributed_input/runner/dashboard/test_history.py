@@ -7,19 +7,16 @@ import pytest
 from distributed_input.runner.dashboard import history
 from distributed_input.runner.dashboard.history import InputHistory, chart_point
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.stats import StatusSample
+from tests.unit.distributed_input.runner.samples import consumer, worker
 
 
 def sample(seconds: float, waits: float) -> StatusSample:
     """Return the sample of a trainer that reads 100 rows a second, and of a busy worker."""
-    consumer = ConsumerSample(
-        "train", 0, "i", trainer="t", rows=int(seconds * 100), batches=1,
-        wall=seconds, wait=seconds * waits,
-    )  # fmt: skip
-    worker = WorkerSample(
-        "w", "h:1", parallelism=1, busy=seconds, permit_seconds=seconds, rows=int(seconds * 100)
-    )
-    return StatusSample([consumer], [worker])
+    rows = int(seconds * 100)
+    trainer = consumer(rows=rows, batches=1, wall_seconds=seconds, wait_seconds=seconds * waits)
+    busy = worker(parallelism=1, busy_seconds=seconds, permit_seconds=seconds, rows=rows)
+    return StatusSample([trainer], [busy])
 
 
 def test_the_window_is_that_of_the_rates() -> None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import doctest
 
 from distributed_input.runner.display import format as formatting
-from distributed_input.runner.display.stats import (
-    ConsumerSample,
-    InputStats,
-    StatusSample,
-    WorkerSample,
-)
+from distributed_input.runner.display.stats import InputStats, StatusSample
+from tests.unit.distributed_input.runner.samples import STALL, STALLED, consumer, worker
 
 
 def test_the_examples_in_docstrings_are_right() -> None:
@@ -23,10 +19,9 @@ def sampled(*rows: int, **more: object) -> InputStats:
     """Return statistics with one sample per second."""
     stats = InputStats()
     for now, count in enumerate(rows):
-        fields: dict[str, object] = {"rows": count, "batches": count // 10, "buffer": 0.5}
-        fields.update(wall=float(now), wait=now / 4, **more)
-        consumer = ConsumerSample("train", 0, "a", **fields)  # type: ignore[arg-type]
-        stats.add(StatusSample([consumer], [WorkerSample("w", "h:1")]), float(now))
+        fields: dict[str, object] = {"rows": count, "batches": count // 10, "buffer_fill": 0.5}
+        fields.update(wall_seconds=float(now), wait_seconds=now / 4, **more)
+        stats.add(StatusSample([consumer(**fields)], [worker()]), float(now))
     return stats
 
 
@@ -55,7 +50,7 @@ def test_before_the_first_rows_only_the_reason_for_waiting_is_shown() -> None:
 
 
 def test_replay_mismatches_are_shown_if_there_are_any() -> None:
-    stats = sampled(0, 10, mismatches=2)
+    stats = sampled(0, 10, replay_mismatches=2)
     assert "replay mismatches 2" in formatting.progress_line("train", stats, 1)
 
 
@@ -66,5 +61,5 @@ def test_a_table_aligns_its_columns() -> None:
 
 def test_a_split_without_progress_is_shown() -> None:
     stats = InputStats()
-    stats.add(StatusSample(workers=[WorkerSample("w", "h:1", stalled=["split 3 ..."])]), 0.0)
-    assert formatting.progress_line("train", stats, 1).endswith(" | no progress: split 3 ...")
+    stats.add(StatusSample(workers=[worker(stalled=[STALLED])]), 0.0)
+    assert formatting.progress_line("train", stats, 1).endswith(f" | no progress: {STALL}")

@@ -11,48 +11,17 @@ import pytest
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
-from distributed_input.api.stalls import KILLED
 from distributed_input.link.credentials import Credentials
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
 from distributed_input.runner.display.status_client import StatusClient, busy_share, host_cpus
+from tests.unit.distributed_input.runner.samples import worker
 from tests.unit.distributed_input.runtime.served import Echo, served
 
+COUNTS = {"rows": 100, "batches": 10, "wait_seconds": 1.0, "wall_seconds": 4.0}
+LAST = dispatcher_pb2.ConsumerHeartbeatRequest(job="train", index=1, incarnation="i", **COUNTS)
 RESPONSE = dispatcher_pb2.StatusResponse(
-    workers=[
-        dispatcher_pb2.WorkerInfo(
-            worker_id="w",
-            address="h:1",
-            rows=9,
-            busy_seconds=2.5,
-            failure=types_pb2.DatasetFailure(dataset="data:rows", message="no file"),
-            stalled=[
-                types_pb2.StalledSplit(dataset="data:rows", crash=KILLED),  # maybe by chance
-                types_pb2.StalledSplit(dataset="data:rows", step="describing", seconds=12),
-            ],
-        ),
-        dispatcher_pb2.WorkerInfo(worker_id="x", address="h:2"),
-    ],
-    consumers=[
-        dispatcher_pb2.ConsumerInfo(
-            last=dispatcher_pb2.ConsumerHeartbeatRequest(
-                job="train",
-                index=1,
-                incarnation="i",
-                epoch=2,
-                rows=100,
-                batches=10,
-                wait_seconds=1.0,
-                wall_seconds=4.0,
-                buffer_fill=0.5,
-                waiting_for="a worker",
-                pauses=True,
-            )
-        )
-    ],
-    jobs=[
-        types_pb2.Job(name="train", read_amplification=8, split_bytes=9, warnings=["shard it"]),
-        types_pb2.Job(name="other", global_batch_size=8),
-    ],
+    workers=[worker("w"), worker("x")],
+    consumers=[dispatcher_pb2.ConsumerInfo(last=LAST)],
+    jobs=[types_pb2.Job(name="train", read_amplification=8)],
 )
 
 
@@ -62,34 +31,24 @@ def address() -> Iterator[str]:
         yield server.address
 
 
-def test_a_response_becomes_values(address: str) -> None:
+def test_a_response_becomes_a_sample(address: str) -> None:
     dispatcher = StatusClient(address, Credentials())
-    expected = StatusSample(
-        consumers=(
-            ConsumerSample(
-                *("train", 1, "i", 2, 100, 10, 1.0, 4.0, 0.5),
-                waiting_for="a worker",
-                pauses=True,
-            ),
-        ),
-        workers=(
-            WorkerSample(
-                *("w", "h:1"),
-                rows=9,
-                busy=2.5,
-                stalled=("describing dataset data:rows has taken 12 s",),
-                failure="dataset data:rows: no file",
-            ),
-            WorkerSample("x", "h:2"),
-        ),
-        jobs=("train", "other"),
-        amplification={"train": 8},
-        split_bytes={"train": 9},
-        whole=("train",),
-        warnings={"train": ("shard it",)},
-    )
-    assert dispatcher.status(timeout=10) == expected
+    sample = dispatcher.status(timeout=10)
+    assert list(sample.consumers) == [LAST]
+    assert (sample.workers, sample.jobs, sample.host) == (RESPONSE.workers, RESPONSE.jobs, None)
     dispatcher.close()
+
+
+def test_the_counts_of_the_trainer_replace_those_of_its_sidecar() -> None:
+    received = types_pb2.ReceivedTotals(trainer="t", rows=7)
+    last = dispatcher_pb2.ConsumerInfo(last=LAST).last
+    last.received.CopyFrom(received)
+    response = dispatcher_pb2.StatusResponse(consumers=[dispatcher_pb2.ConsumerInfo(last=last)])
+    with served(Echo(Status=lambda *_: response)) as server:
+        dispatcher = StatusClient(server.address, Credentials())
+        (found,) = dispatcher.status(timeout=10).consumers
+        dispatcher.close()
+    assert (found.rows, found.batches, found.wall_seconds, found.incarnation) == (7, 0, 0, "i")
 
 
 def test_an_unreachable_dispatcher_is_an_error() -> None:
