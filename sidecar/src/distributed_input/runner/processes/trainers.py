@@ -17,7 +17,7 @@ from distributed_input.runner import process_wrapper
 from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.plan import Plan, trainer_env
 from distributed_input.runner.processes.children import Child, Children, peak_memory
-from distributed_input.runner.processes.run_events import RunEvents, Termination, due_signal
+from distributed_input.runner.processes.run_events import RunEvents, due_signal
 from distributed_input.runner.processes.supervised_process import describe_exit
 from distributed_input.runtime.addresses import free_ports
 
@@ -122,18 +122,18 @@ async def run_trainers(
     failed = 0
     sent = 0
     while running := [trainer for trainer in all_trainers if trainer.child.alive]:
-        sent = _send_due_signal(running, events.termination, sent, grace, log)
+        sent = _send_due_signal(running, events.requests, sent, grace, log)
         await _next_event(running, events)
         for trainer in running:
             if trainer.child.alive or not (status := trainer.child.exited.result()):
                 continue
             # The first failure is the cause. The others follow from it.
             failed = failed or exit_status(status)
-            if events.termination is None and len(running) > 1:
+            if not events.requests and len(running) > 1:
                 # The others would wait for it in the next collective operation.
                 log(f"{trainer.child.name} {describe_exit(status)}: stopping the other trainers")
                 events.terminate(signal.SIGTERM)
-        if events.failure is not None and events.termination is None:
+        if events.failure is not None and not events.requests:
             log(f"{events.failure}: stopping the trainer")
             events.terminate(signal.SIGTERM)
     await _output_ended(all_trainers)
@@ -146,7 +146,7 @@ async def _next_event(running: Sequence[Trainer], events: RunEvents) -> None:
     try:
         await asyncio.wait(
             awaited,
-            timeout=None if events.termination is None else _POLL_SECONDS,
+            timeout=_POLL_SECONDS if events.requests else None,
             return_when=asyncio.FIRST_COMPLETED,
         )
     finally:
@@ -156,18 +156,18 @@ async def _next_event(running: Sequence[Trainer], events: RunEvents) -> None:
 
 def _send_due_signal(
     running: Sequence[Trainer],
-    termination: Termination | None,
+    requests: Sequence[tuple[int, float]],
     sent: int,
     grace: float,
     log: Callable[[str], None],
 ) -> int:
     """Send the signal that is due, unless it was sent; return the signal that was sent last."""
-    if termination is None or sent == signal.SIGKILL:
+    if not requests or sent == signal.SIGKILL:
         return sent
-    due = due_signal(termination, time.monotonic(), grace)
+    due = due_signal(requests, time.monotonic(), grace)
     if due == sent:
         return sent
-    if due != termination.signal:
+    if due != requests[0][0]:
         log(f"the trainer has not ended: sending {signal.Signals(due).name}")
     for trainer in running:
         trainer.send(due)
