@@ -8,16 +8,17 @@ import platform
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from distributed_input.api import names
+from distributed_input.api.errors import DistributedInputError
 from distributed_input.runner import folders, kubectl
 
 _FLOORS = {"grpcio": "1.62.1", "numpy": "1.26", "protobuf": "4.25.1"}
@@ -67,18 +68,19 @@ def check_all(env: Mapping[str, str], namespace: str | None = None) -> Iterator[
     yield check_run_packages(installed_version)
     yield check_shared_memory(_SHARED_MEMORY)
     yield from check_folder(env)
-    yield from check_cluster(_run_kubectl, namespace)
+    yield from check_cluster(partial(kubectl.output, seconds=_KUBECTL_SECONDS), namespace)
+
+
+Versions = Callable[[str], str | None]
+"""Returns the version of an installed distribution; None if it is not installed."""
 
 
 def installed_version(package: str) -> str | None:
-    """Return the version of an installed distribution; None if it is not installed."""
+    """Return the version of a distribution, see `Versions`."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-Versions = Callable[[str], str | None]
 
 
 def check_python(version: tuple[int, int], system: str) -> Check:
@@ -183,7 +185,7 @@ def check_sockets(folder: Path) -> Check:
 
 
 Kubectl = Callable[..., str]
-"""Return the output of kubectl with these arguments. Raises OSError with kubectl's message."""
+"""Return the output of kubectl with these arguments; see `kubectl.output`."""
 
 
 def check_cluster(run: Kubectl, namespace: str | None = None) -> Iterator[Check]:
@@ -196,7 +198,7 @@ def check_cluster(run: Kubectl, namespace: str | None = None) -> Iterator[Check]
     try:
         context = run("config", "current-context").strip()
         version = json.loads(run("version", "--output", "json"))
-    except (OSError, ValueError) as error:
+    except (DistributedInputError, ValueError) as error:
         text = f"{error}. Only commands with the name of an input need a cluster"
         yield Check("cluster", Result.WARNING, text)
         return
@@ -210,7 +212,7 @@ def check_cluster(run: Kubectl, namespace: str | None = None) -> Iterator[Check]
 def _check_definition(run: Kubectl) -> Check:
     try:
         found: Any = json.loads(run("get", "crd", kubectl.INPUTS, "--output", "json"))
-    except (OSError, ValueError):
+    except (DistributedInputError, ValueError):
         text = "the cluster has no DistributedInput definition: install the chart"
         return Check("definition", Result.WARNING, text)
     versions = [one["name"] for one in found["spec"]["versions"] if one.get("served")]
@@ -222,7 +224,7 @@ def _check_operator(run: Kubectl) -> Check:
     command = ("get", "deployments", "--all-namespaces", "--selector", label, "--output", "json")
     try:
         found: Any = json.loads(run(*command))["items"]
-    except (OSError, ValueError) as error:
+    except (DistributedInputError, ValueError) as error:
         return Check("operator", Result.WARNING, f"cannot be listed: {error}")
     if not found:
         text = "no operator in the cluster: run `helm install`, see the README"
@@ -239,7 +241,7 @@ def _check_operator(run: Kubectl) -> Check:
 def _namespace_of_context(run: Kubectl) -> str:
     try:
         found = run("config", "view", "--minify", "--output", "jsonpath={..namespace}")
-    except OSError:
+    except DistributedInputError:
         found = ""
     return found.strip() or "default"
 
@@ -271,24 +273,8 @@ def _check_rights(run: Kubectl, namespace: str) -> Check:
 def _allowed(run: Kubectl, words: tuple[str, ...], namespace: str) -> bool:
     try:
         return run("auth", "can-i", *words, "--namespace", namespace).strip() == "yes"
-    except OSError:
+    except DistributedInputError:
         return False
-
-
-def _run_kubectl(*arguments: str) -> str:
-    command = ["kubectl", *arguments, f"--request-timeout={_KUBECTL_SECONDS:g}s"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=2 * _KUBECTL_SECONDS, check=False
-        )
-    except FileNotFoundError as error:
-        raise OSError(kubectl.NOT_INSTALLED) from error
-    except subprocess.TimeoutExpired as error:
-        raise OSError(f"`{' '.join(command)}` does not end: check the kubeconfig") from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise OSError(f"`{' '.join(command[:3])}`: {last}")
-    return done.stdout
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.runner.installation import (
     Check,
     Result,
@@ -168,14 +169,14 @@ def test_a_cluster_with_everything() -> None:
 
 
 def test_no_cluster() -> None:
-    found = cluster(version=OSError("connection refused"))
+    found = cluster(version=ConfigError("connection refused"))
     assert set(found) == {"cluster"}
     assert found["cluster"].result is Result.WARNING
     assert found["cluster"].text.startswith("connection refused.")
 
 
 def test_a_cluster_without_the_chart() -> None:
-    found = cluster(get_crd=OSError("not found"), get_deployments={"items": []})
+    found = cluster(get_crd=ConfigError("not found"), get_deployments={"items": []})
     assert "install the chart" in found["definition"].text
     assert "helm install" in found["operator"].text
 
@@ -187,7 +188,7 @@ def test_an_operator_that_is_not_ready_fails() -> None:
 
 
 def test_missing_rights_are_named() -> None:
-    found = cluster(auth=OSError("no"))["rights"]
+    found = cluster(auth=ConfigError("no"))["rights"]
     assert found.result is Result.WARNING
     for right in (
         *(
