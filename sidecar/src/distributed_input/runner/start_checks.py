@@ -46,11 +46,6 @@ def check_report(file: Path) -> None:
         raise ConfigError(f"{flag}: is a folder: name a file, such as {file / 'run.json'}")
     if not file.exists():
         _check_parent(flag, file)
-    elif file.is_file():
-        try:
-            file.open("ab").close()
-        except OSError as error:
-            raise ConfigError(f"{flag}: {error.strerror}: name another file") from error
     elif not os.access(file, os.W_OK):  # to open a pipe would end its reader
         raise ConfigError(f"{flag}: Permission denied: name another file")
 

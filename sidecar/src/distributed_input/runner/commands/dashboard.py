@@ -48,11 +48,10 @@ def dashboard(selection: Selection, port: int, seconds: float) -> int:
     """
     dispatchers.check(selection)
     found = functools.partial(dispatchers.opened, selection, os.environ)
-    local = not (selection.name or selection.dispatcher)
     with (
         contextlib.suppress(KeyboardInterrupt),
         _ended_by_signals(),
-        Sampler(found, view, seconds, selection.timeout, new_runs=local) as sampler,
+        Sampler(found, view, seconds, selection.timeout) as sampler,
         serving(port, sampler.values) as url,
     ):
         print(f"dashboard: {url} (Ctrl-C ends it)", flush=True)

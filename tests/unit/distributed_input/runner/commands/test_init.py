@@ -59,16 +59,31 @@ def test_a_terminal_is_asked_for_what_no_flag_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = iter(["Photos", "photos", ""])
-    questions: list[str] = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
     def answer(question: str) -> str:
-        questions.append(question)
+        print(question)
         return next(answers)
 
-    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr("click.termui.visible_prompt_func", answer)
     assert cli.main(["init", str(tmp_path / "new"), "--workers", "5"]) == 0
     assert written(tmp_path / "new") == starter_files("photos", 5, 64)
-    assert questions == ["name of the input [new]: "] * 2 + ["rows in one step [64]: "]
-    assert "'Photos' is not a valid name" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.count("name of the input [new]:") == 2
+    assert "rows in one step [64]:" in printed
+    assert "number of workers" not in printed
+    assert "'Photos' is not a valid name" in printed
+
+
+def test_a_terminal_without_an_answer_is_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def closed(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr("click.termui.visible_prompt_func", closed)
+    assert cli.main(["init", str(tmp_path / "new")]) == 1
+    assert capsys.readouterr().err.endswith("Aborted: set the flags\n")

@@ -26,7 +26,7 @@ class Dispatchers:
         self.missing: Exception | None = None
         self.silent: Sequence[str] = ()
         self.addresses: Sequence[str] = ()
-        self.reported: Sequence[str | Exception] = ()
+        self.problems: tuple[str, ...] = ()
         self.opened = 0
         self._asked = threading.Condition()
         self._calls = 0
@@ -41,9 +41,8 @@ class Dispatchers:
             FoundDispatcher(
                 name,
                 Client(self, name),  # type: ignore[arg-type]
-                ("at the start",) if self.reported else (),
+                self.problems,
                 self.addresses[index] if self.addresses else "",
-                self.reread if self.reported else tuple,
             )
             for index, name in enumerate(self.names)
         ]
@@ -55,13 +54,6 @@ class Dispatchers:
         if name in self.silent:
             raise UnavailableError(f"{name} did not respond")
         return StatusSample()
-
-    def reread(self) -> tuple[str, ...]:
-        first, *self.reported = self.reported
-        self.reported = self.reported or [first]
-        if isinstance(first, Exception):
-            raise first
-        return (first,)
 
     def _count(self) -> None:
         with self._asked:
@@ -87,10 +79,8 @@ class Client:
 
 
 @contextmanager
-def running(found: Dispatchers, *, new_runs: bool = True) -> Iterator[Callable[[], dict[str, Any]]]:
-    with Sampler(
-        found.open, lambda one: {"more": 1}, seconds=0.01, timeout=1, new_runs=new_runs
-    ) as sampler:
+def running(found: Dispatchers) -> Iterator[Callable[[], dict[str, Any]]]:
+    with Sampler(found.open, lambda one: {"more": 1}, seconds=0.01, timeout=1) as sampler:
         found.wait()
         yield sampler.values
 
@@ -203,13 +193,8 @@ def test_figures_are_stale_after_some_intervals_and_the_time_limits() -> None:
 def test_what_the_operator_reports_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SEARCH_SECONDS", 0.02)
     dispatchers = Dispatchers("a")
-    dispatchers.reported = ["at first", UnavailableError("no answer"), "later"]
-    seen = set()
-    with running(dispatchers, new_runs=False) as values:
-        for _ in range(200):
+    dispatchers.problems = ("at first",)
+    with running(dispatchers) as values:
+        dispatchers.problems = ("later",)
+        while values()["inputs"][0]["problems"] != ["later"]:
             dispatchers.wait(1)
-            seen.update(values()["inputs"][0]["problems"])
-            if "later" in seen:
-                break
-    assert "later" in seen
-    assert dispatchers.opened == 1
