@@ -56,13 +56,7 @@ Samples = tuple[FoundDispatcher, StatusSample, StatusSample]
 def intervals(
     found: Sequence[FoundDispatcher], timeout: float, seconds: float
 ) -> Iterator[tuple[float, list[Samples]]]:
-    """Yield the length of an interval and the samples of each dispatcher, again and again.
-
-    Args:
-        found: the dispatchers.
-        timeout: time limit for each response.
-        seconds: time between two samples.
-    """
+    """Yield the length of an interval, about `seconds`, and its samples, again and again."""
     before, began = [one.client.status(timeout) for one in found], time.monotonic()
     while True:
         time.sleep(seconds)

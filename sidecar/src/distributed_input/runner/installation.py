@@ -57,10 +57,7 @@ class Check:
 def check_all(env: Mapping[str, str], namespace: str | None = None) -> Iterator[Check]:
     """Yield the checks of this machine and then those of the cluster, each as it is done.
 
-    Args:
-        env: the environment.
-        namespace: namespace of the inputs, for the check of rights. None: that of the kubeconfig's
-            context.
+    The check of rights is for `namespace`. None: that of the kubeconfig's context.
     """
     yield check_python(sys.version_info[:2], platform.system())
     yield check_packages(installed_version)
@@ -189,12 +186,7 @@ Kubectl = Callable[..., str]
 
 
 def check_cluster(run: Kubectl, namespace: str | None = None) -> Iterator[Check]:
-    """Yield the checks of the kubeconfig's cluster. Without kubectl, a warning.
-
-    Args:
-        run: kubectl.
-        namespace: where to check the rights. None: the namespace of the kubeconfig's context.
-    """
+    """Yield the checks of the kubeconfig's cluster. Without kubectl, a warning."""
     try:
         context = run("config", "current-context").strip()
         version = json.loads(run("version", "--output", "json"))

@@ -148,13 +148,6 @@ def positive_seconds(text: str) -> float:
     return value
 
 
-def positive_count(text: str) -> int:
-    """Parse a whole number of 1 or more, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
-
-
 def exit_code(
     part: str, body: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None
 ) -> int:

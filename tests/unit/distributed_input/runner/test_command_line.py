@@ -9,8 +9,8 @@ from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.runner.command_line import POSITIVE_SECONDS, SECONDS, argument, command
 
 
-@pytest.mark.parametrize("text", ["-1", "nan", "inf", "x", ""])
-def test_seconds_are_a_finite_number(text: str) -> None:
+@pytest.mark.parametrize("text", ["-1", "x", ""])
+def test_seconds_are_a_number(text: str) -> None:
     with pytest.raises(click.BadParameter):
         SECONDS.convert(text, None, None)
 

@@ -48,7 +48,7 @@ def status(selection: Selection, output: str, as_json_too: bool) -> int:
 
 def as_text(status: StatusSample) -> str:
     """Return two tables, consumers and workers, with lines about what needs attention."""
-    rows: list[tuple[str, ...]] = [_CONSUMER_HEADER]
+    rows: list[tuple[str, ...]] = [_HEADER]
     rows += [_consumer_row(consumer) for consumer in status.consumers]
     text = formatting.table(rows, indent="") if status.consumers else "no trainer is connected\n"
     text += "".join(map(_differences, status.consumers))
@@ -100,16 +100,7 @@ def _differences(consumer: Consumer) -> str:
     )
 
 
-_CONSUMER_HEADER = (
-    "job/trainer",
-    "epoch",
-    "rows",
-    "batches",
-    "rows/s",
-    "stall",
-    "buffer",
-    "waiting for",
-)
+_HEADER = ("job/trainer", "epoch", "rows", "batches", "rows/s", "stall", "buffer", "waiting for")
 
 
 def _consumer_row(consumer: Consumer) -> tuple[str, ...]:

@@ -145,9 +145,7 @@ class _ReadyWorkers:
 def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
     """Return one diagnosis for each trainer, or one that no trainer is connected.
 
-    Args:
-        before: the earlier sample; some seconds, because processes report once a second.
-        after: the later sample.
+    Some seconds should be between the samples, because processes report once a second.
     """
     workers = _workers(before, after)
     if not after.consumers and workers.error:
@@ -201,10 +199,7 @@ def _causes(
 ) -> Iterator[_Reason]:
     """Yield the causes that apply, the most certain first. At least one applies.
 
-    Args:
-        trainer: the trainer.
-        workers: the workers.
-        host: share of the machine's CPUs in use, if all processes are on it and wait for CPUs.
+    `host` is the share of the machine's CPUs in use, if all processes are on it and wait for CPUs.
     """
     yield from _not_reading(trainer, workers)
     if not workers.ready:
@@ -229,7 +224,12 @@ def _causes(
             "To train faster, make the training step faster. More workers cannot help.",
         )
     if not trainer.now.batches:
-        yield _first_rows(trainer)
+        awaited = trainer.now.waiting_for or "its first rows"
+        yield (
+            Cause.DATASET,
+            f"It has no batch yet. It waits for {awaited}.",
+            "Workers set up the dataset. If this takes more than a minute, read the workers' logs.",
+        )
     yield from _busy_workers(trainer, workers, host)
     yield from _idle_workers(trainer, workers, host)
 
@@ -277,15 +277,6 @@ def _other_trainers(trainer: _WatchedTrainer) -> Iterator[_Reason]:
             f"{trainer.now.batches}.",
             "Find out why that trainer is slower: read its diagnosis and its log.",
         )
-
-
-def _first_rows(trainer: _WatchedTrainer) -> _Reason:
-    awaited = trainer.now.waiting_for or "its first rows"
-    return (
-        Cause.DATASET,
-        f"It has no batch yet. It waits for {awaited}.",
-        "Workers set up the dataset. If this takes more than a minute, read the workers' logs.",
-    )
 
 
 def _busy_workers(

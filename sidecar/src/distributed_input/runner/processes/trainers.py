@@ -175,8 +175,9 @@ def _send_due_signal(
     return due
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # the reader has closed the pipe
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write to a terminal or pipe. If its reader has closed it, that must not end the training."""
+    with contextlib.suppress(OSError):
         while data:
             data = data[os.write(descriptor, data) :]
 
@@ -211,9 +212,9 @@ async def _copy_lines(pipe: object, descriptor: int, prefix: bytes) -> None:
             if len(rest) > _READ_BYTES:  # bounds the memory of a line without an end
                 lines, rest = [*lines, rest], b""
             if lines:
-                _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
+                write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
         if rest:
-            _write_all(descriptor, prefix + rest + b"\n")
+            write_all(descriptor, prefix + rest + b"\n")
     finally:
         transport.close()
 
