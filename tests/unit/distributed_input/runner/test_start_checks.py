@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -48,63 +47,40 @@ def test_a_missing_command_is_not_found(
 
 def test_targets_that_can_be_written_stay_as_they_are(tmp_path: Path) -> None:
     report = tmp_path / "run.json"
-    start_checks.check_report(report)
-    start_checks.check_logs(tmp_path / "logs")
-    start_checks.check_logs(tmp_path)
+    for path, is_folder in ((report, False), (tmp_path / "logs", True), (tmp_path, True)):
+        start_checks.check_target("--flag", path, is_folder)
     assert list(tmp_path.iterdir()) == []
     report.write_text("{}")
-    start_checks.check_report(report)
+    start_checks.check_target("--report", report, is_folder=False)
     assert report.read_text() == "{}"
-
-
-def test_a_report_may_go_to_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    start_checks.check_report(tmp_path / "pipe")  # and does not wait for its reader
+    start_checks.check_target("--report", tmp_path / "pipe", is_folder=False)  # without a wait
 
 
-def test_a_report_is_a_file_in_a_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "is_folder", "text"),
+    [
+        (".", False, "is a folder: name a file, such as "),
+        ("none/run.json", False, "folder .*none does not exist"),
+        ("file/run.json", False, ".*file is not a folder"),
+        ("file", True, "is not a folder: name a folder"),
+        ("link", True, "is not a folder: name a folder"),
+        ("none/logs", True, "folder .*none does not exist"),
+        ("file/logs", True, ".*file is not a folder"),
+        ("sealed/run.json", False, "permission denied"),
+        ("sealed", True, "permission denied"),
+    ],
+)
+def test_a_target_that_cannot_be_written_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_folder: bool, text: str
+) -> None:
     (tmp_path / "file").touch()
-    for name, text in {
-        ".": "is a folder: name a file, such as ",
-        "none/run.json": f"folder {tmp_path / 'none'} does not exist",
-        "file/run.json": f"{tmp_path / 'file'} is not a folder",
-    }.items():
-        path = tmp_path / name
-        with pytest.raises(ConfigError, match=f"^--report {path}: {text}"):
-            start_checks.check_report(path)
-
-
-def test_logs_are_in_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
+    (tmp_path / "sealed").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    for name, text in {
-        "file": "is not a folder: name a folder",
-        "link": "is not a folder: name a folder",
-        "none/logs": f"folder {tmp_path / 'none'} does not exist",
-        "file/logs": f"{tmp_path / 'file'} is not a folder",
-    }.items():
-        path = tmp_path / name
-        with pytest.raises(ConfigError, match=f"^--keep-logs {path}: {text}"):
-            start_checks.check_logs(path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_a_folder_in_which_no_file_can_be_created_is_rejected() -> None:
-    """Not even root can, although the access rights say so, as on a read-only mount."""
-    for check, path in (
-        (start_checks.check_report, Path("/proc/run.json")),
-        (start_checks.check_logs, Path("/proc/logs")),
-        (start_checks.check_logs, Path("/proc")),
-    ):
-        with pytest.raises(ConfigError, match=f" {path}: cannot write to folder /proc: "):
-            check(path)
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write to every file")
-def test_a_report_that_is_read_only_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "run.json").touch(mode=0o444)
-    with pytest.raises(ConfigError, match="Permission denied: name another file"):
-        start_checks.check_report(tmp_path / "run.json")
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path / "sealed")  # also as root
+    path = tmp_path / name
+    with pytest.raises(ConfigError, match=f"^--flag {path}: {text}"):
+        start_checks.check_target("--flag", path, is_folder)
 
 
 @pytest.fixture

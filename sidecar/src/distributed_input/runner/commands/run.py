@@ -184,9 +184,9 @@ def _run(options: SimpleNamespace, programs: Mapping[str, tuple[str, ...]]) -> i
         _print(text)
         return status
     if options.report is not None:
-        start_checks.check_report(options.report)
+        start_checks.check_target("--report", options.report, is_folder=False)
     if options.keep_logs is not None:
-        start_checks.check_logs(options.keep_logs)
+        start_checks.check_target("--keep-logs", options.keep_logs, is_folder=True)
     env = dict(os.environ)
     # This process forks while it has open channels. Its children only use vfork and exec, for
     # which gRPC's fork handlers do nothing but print warnings.
