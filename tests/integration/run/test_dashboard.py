@@ -40,7 +40,7 @@ def dataset_fn(context):
 
 
 @pytest.fixture(scope="module")
-def has_browser() -> None:
+def has_browser():
     """Skip the test if there is no browser: before it starts processes, and also with CI=true."""
     try:
         browser.program()
@@ -91,7 +91,7 @@ def without_answer() -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("has_browser")
-def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
+def test_the_page_shows_each_figure_and_treats_names_as_text():
     with serving(0, made_up) as url:
         page = opened(url)
     shown = text(page)
@@ -111,7 +111,7 @@ def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
 
 
 @pytest.mark.usefixtures("has_browser")
-def test_old_figures_are_marked_also_without_a_cause() -> None:
+def test_old_figures_are_marked_also_without_a_cause():
     with serving(0, without_answer) as url:
         page = opened(url)
     shown = text(page)
@@ -121,9 +121,7 @@ def test_old_figures_are_marked_also_without_a_cause() -> None:
     assert 'data-state="stale"' in page.dom
 
 
-def test_a_browser_that_cannot_be_had_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_browser_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):
     apt = tmp_path / "apt-get"
     apt.write_text("#!/bin/sh\nexit 100\n")
     apt.chmod(0o755)
@@ -186,7 +184,7 @@ def started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.usefixtures("has_browser")
-def test_a_run_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_this_machine(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow")
     (tmp_path / "rows.py").write_text(ROWS)
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -10,7 +10,6 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from distributed_input.runtime.files import locked_folders
 
 
 @pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(monkeypatch):
     """One folder for everything, shared memory included. The paths of tmp_path are too long."""
     with tempfile.TemporaryDirectory(prefix="di-") as created:
         shared = Path(created) / "shm"
@@ -42,7 +41,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_folders_are_private_and_removed_at_the_end(home: Path) -> None:
+def test_folders_are_private_and_removed_at_the_end(home):
     with folders.create(None, {"XDG_RUNTIME_DIR": str(home)}) as created:
         assert created.path.parent == home / "distributed-input"
         assert created.shared.is_relative_to(home / "shm")
@@ -52,7 +51,7 @@ def test_folders_are_private_and_removed_at_the_end(home: Path) -> None:
     assert not created.shared.exists()
 
 
-def test_the_folder_of_states_outlives_a_run(home: Path) -> None:
+def test_the_folder_of_states_outlives_a_run(home):
     with folders.create(home, {}) as first:
         pass
     with folders.create(home, {}) as second:
@@ -60,24 +59,20 @@ def test_the_folder_of_states_outlives_a_run(home: Path) -> None:
         assert not second.path.is_relative_to(home / "states")
 
 
-def test_states_are_not_kept_where_others_may_write_them(home: Path) -> None:
+def test_states_are_not_kept_where_others_may_write_them(home):
     home.chmod(0o777)
     with folders.create(home, {}) as created:
         assert created.states is None
 
 
-def test_without_shared_memory_there_is_one_folder(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_shared_memory_there_is_one_folder(home, monkeypatch):
     monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
     with folders.create(home / "here", {}) as created:
         assert created.shared == created.path / "shared"
         assert mode(created.shared) == 0o700
 
 
-def test_buffers_that_do_not_fit_into_shared_memory_use_the_other_folder(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buffers_that_do_not_fit_into_shared_memory_use_the_other_folder(home, monkeypatch):
     memory = home / "shm"
     monkeypatch.setattr(
         folders, "_free_bytes", lambda at: (64 if memory in at.parents else 1024) << 20
@@ -93,9 +88,7 @@ def test_buffers_that_do_not_fit_into_shared_memory_use_the_other_folder(
             pass
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_rejected(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_that_is_too_long_for_a_socket_is_rejected(home, monkeypatch):
     monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
     long = home / ("x" * 60)
     text = rf"^folder {long}: its path has {len(str(long))} bytes, at most 60 .*; set another"
@@ -104,9 +97,7 @@ def test_a_path_that_is_too_long_for_a_socket_is_rejected(
             pass
 
 
-def test_the_error_about_a_default_folder_names_the_variable(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_about_a_default_folder_names_the_variable(home, monkeypatch):
     """Shared memory has no room, so sockets and buffers are in the folder for temporary files."""
     long = home / ("x" * 60)
     long.mkdir()
@@ -121,7 +112,7 @@ def test_the_error_about_a_default_folder_names_the_variable(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such names")
-def test_a_path_that_is_not_utf_8_is_rejected(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_is_not_utf_8_is_rejected(home, monkeypatch):
     """Shared memory has the sockets, but messages have the path, too."""
     other = Path(os.fsdecode(os.fsencode(home) + b"/\xff"))
     other.mkdir()
@@ -137,17 +128,13 @@ def test_a_path_that_is_not_utf_8_is_rejected(home: Path, monkeypatch: pytest.Mo
     assert list(other.iterdir()) == []
 
 
-def test_the_place_of_a_run_in_a_folder_that_is_not_utf_8_can_be_printed(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_place_of_a_run_in_a_folder_that_is_not_utf_8_can_be_printed(home, monkeypatch):
     monkeypatch.setattr(os, "getcwd", lambda: "/caf\udce9")
     with folders.create(None, {}) as created:
         assert created.place == f"pid {os.getpid()}, /caf\\xe9"
 
 
-def test_a_runtime_folder_that_is_too_long_is_not_used_for_sockets(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runtime_folder_that_is_too_long_is_not_used_for_sockets(home, monkeypatch):
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(home))
     long = home / ("x" * 60)
     long.mkdir()
@@ -157,16 +144,14 @@ def test_a_runtime_folder_that_is_too_long_is_not_used_for_sockets(
     assert folders.default_parent(env).parent == home
 
 
-def test_a_path_that_grpc_cannot_use_is_rejected(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_that_grpc_cannot_use_is_rejected(home, monkeypatch):
     monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
     with pytest.raises(ConfigError, match="comma"):
         with folders.create(home / "a,b", {}):
             pass
 
 
-def test_the_next_run_removes_the_folders_of_dead_runs(home: Path) -> None:
+def test_the_next_run_removes_the_folders_of_dead_runs(home):
     dead = dead_run(home)
     shared = dead_run(home / "shm" / f"distributed-input-{os.getuid()}")
     with folders.create(home, {}):
@@ -174,7 +159,7 @@ def test_the_next_run_removes_the_folders_of_dead_runs(home: Path) -> None:
         assert not shared.exists()
 
 
-def test_a_live_run_keeps_its_folders(home: Path) -> None:
+def test_a_live_run_keeps_its_folders(home):
     live = dead_run(home)
     with open(live / "lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -182,7 +167,7 @@ def test_a_live_run_keeps_its_folders(home: Path) -> None:
             assert live.exists()
 
 
-def test_a_folder_without_a_lock_is_removed_only_when_it_is_old(home: Path) -> None:
+def test_a_folder_without_a_lock_is_removed_only_when_it_is_old(home):
     young = home / "run-00"
     young.mkdir()
     folders.remove_stale(home)
@@ -193,7 +178,7 @@ def test_a_folder_without_a_lock_is_removed_only_when_it_is_old(home: Path) -> N
     assert not young.exists()
 
 
-def test_a_default_folder_that_others_may_write_to_is_rejected(home: Path) -> None:
+def test_a_default_folder_that_others_may_write_to_is_rejected(home):
     base = home / "distributed-input"
     base.mkdir(mode=0o700)
     base.chmod(0o777)
@@ -202,7 +187,7 @@ def test_a_default_folder_that_others_may_write_to_is_rejected(home: Path) -> No
             pass
 
 
-def test_a_link_in_place_of_the_default_folder_is_rejected(home: Path) -> None:
+def test_a_link_in_place_of_the_default_folder_is_rejected(home):
     (home / "elsewhere").mkdir()
     (home / "distributed-input").symlink_to(home / "elsewhere")
     with pytest.raises(ConfigError, match="not a folder that you own"):
@@ -210,16 +195,14 @@ def test_a_link_in_place_of_the_default_folder_is_rejected(home: Path) -> None:
             pass
 
 
-def test_the_error_names_a_folder_that_cannot_be_created(home: Path) -> None:
+def test_the_error_names_a_folder_that_cannot_be_created(home):
     (home / "file").touch()
     with pytest.raises(ConfigError, match=r"folder .*file/x: .*--dir"):
         with folders.create(home / "file" / "x", {}):
             pass
 
 
-def test_a_folder_that_cannot_be_written_is_one_line_with_the_flag(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line_with_the_flag(home, monkeypatch):
     """Access rights do not show a read-only mount."""
     refused = home
 
@@ -244,15 +227,13 @@ def test_a_folder_that_cannot_be_written_is_one_line_with_the_flag(
     assert list(home.glob("run-*")) == []
 
 
-def test_an_error_of_the_run_itself_is_not_one_of_its_folders(home: Path) -> None:
+def test_an_error_of_the_run_itself_is_not_one_of_its_folders(home):
     with pytest.raises(OSError, match="other"):
         with folders.create(home, {}):
             raise OSError("other")
 
 
-def test_a_long_folder_for_temporary_files_is_not_used_for_sockets(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_folder_for_temporary_files_is_not_used_for_sockets(home, monkeypatch):
     """On macOS it has about 50 characters, and there is no shared memory."""
     usual = Path("/var/folders/zz") / ("x" * 30) / "T"
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(usual))

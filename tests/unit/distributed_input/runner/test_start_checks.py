@@ -11,16 +11,14 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.runner import start_checks
 
 
-def test_a_command_that_can_start_has_no_problem(tmp_path: Path) -> None:
+def test_a_command_that_can_start_has_no_problem(tmp_path):
     program = tmp_path / "train"
     program.touch(mode=0o755)
     assert start_checks.command_problem("sh") is None
     assert start_checks.command_problem(str(program)) is None
 
 
-def test_a_file_that_is_not_executable_has_a_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_executable_has_a_remedy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch(mode=0o644)
     text = "permission denied: run `chmod +x ./train.py`, or start it with `python ./train.py`"
@@ -30,22 +28,20 @@ def test_a_file_that_is_not_executable_has_a_remedy(
     assert start_checks.command_problem("./a b") == (126, text)
 
 
-def test_a_command_that_is_a_directory_is_named_so(tmp_path: Path) -> None:
+def test_a_command_that_is_a_directory_is_named_so(tmp_path):
     status, text = start_checks.command_problem(str(tmp_path)) or (0, "")
     assert status == 126
     assert text.startswith(f"{tmp_path}: is a directory")
 
 
 @pytest.mark.parametrize("program", ["no-such-command", "./no-such-file", "train.py", ""])
-def test_a_missing_command_is_not_found(
-    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_command_is_not_found(program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch(mode=0o755)  # not in $PATH
     assert start_checks.command_problem(program) == (127, f"{program}: command not found")
 
 
-def test_targets_that_can_be_written_stay_as_they_are(tmp_path: Path) -> None:
+def test_targets_that_can_be_written_stay_as_they_are(tmp_path):
     report = tmp_path / "run.json"
     for path, is_folder in ((report, False), (tmp_path / "logs", True), (tmp_path, True)):
         start_checks.check_target("--flag", path, is_folder)
@@ -71,9 +67,7 @@ def test_targets_that_can_be_written_stay_as_they_are(tmp_path: Path) -> None:
         ("sealed", True, "permission denied"),
     ],
 )
-def test_a_target_that_cannot_be_written_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_folder: bool, text: str
-) -> None:
+def test_a_target_that_cannot_be_written_is_reported(tmp_path, monkeypatch, name, is_folder, text):
     (tmp_path / "file").touch()
     (tmp_path / "sealed").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
@@ -84,7 +78,7 @@ def test_a_target_that_cannot_be_written_is_reported(
 
 
 @pytest.fixture
-def code(tmp_path: Path) -> str:
+def code(tmp_path):
     (tmp_path / "package" / "inner").mkdir(parents=True)
     (tmp_path / "package" / "inner" / "__init__.py").touch()
     (tmp_path / "package" / "inner" / "rows.py").write_text("raise ImportError('not imported')\n")
@@ -110,14 +104,12 @@ def code(tmp_path: Path) -> str:
         ("checked_rows:row", "module checked_rows has no 'row'; it has rows, make"),
     ],
 )
-def test_an_entry_point_is_searched_without_importing_it(
-    code: str, target: str, expected: str
-) -> None:
+def test_an_entry_point_is_searched_without_importing_it(code, target, expected):
     found = start_checks.entry_point_problem(target, code)
     assert found.startswith(expected.replace("FOLDER", code))
     assert bool(found) == bool(expected)
 
 
-def test_without_a_folder_the_module_is_on_pythons_path() -> None:
+def test_without_a_folder_the_module_is_on_pythons_path():
     assert start_checks.entry_point_problem("json:loads", None) == ""
     assert "in Python's path" in start_checks.entry_point_problem("no_such_rows:f", None)

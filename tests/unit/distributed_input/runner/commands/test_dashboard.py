@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from distributed_input.runner.display.stats import StatusSample
 from tests.unit.distributed_input.runner.samples import consumer, worker
 
 
-def test_the_view_is_what_the_other_commands_print() -> None:
+def test_the_view_is_what_the_other_commands_print():
     history = InputHistory("train")
     history.add(StatusSample([consumer()], [worker()]), 1.0)
     found = dashboard.view(history)
@@ -25,21 +24,19 @@ def test_the_view_is_what_the_other_commands_print() -> None:
     assert found["trainers"][0]["trainer"] == "train/0"
 
 
-def test_bad_flags_are_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_flags_are_status_2(capsys):
     """They are not the state of runs, which may change while the page is open."""
     assert cli.main(["dashboard", "-n", "team", "--port", "0"]) == 2
     assert "--namespace: set NAME too" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", ["-1", "70000", "http"])
-def test_a_port_is_a_number(port: str) -> None:
+def test_a_port_is_a_number(port):
     assert cli.main(["dashboard", "--port", port]) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_like_ctrl_c(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_ends_it_like_ctrl_c(number, tmp_path, monkeypatch):
     @contextlib.contextmanager
     def serving(*_: object) -> Iterator[str]:
         signal.raise_signal(number)
@@ -57,7 +54,7 @@ def test_a_signal_ends_it_like_ctrl_c(
         signal.signal(number, former)
 
 
-def test_an_ignored_signal_stays_ignored() -> None:
+def test_an_ignored_signal_stays_ignored():
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with dashboard._ended_by_signals():
@@ -66,6 +63,6 @@ def test_an_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, former)
 
 
-def test_the_command_for_another_machine_has_a_terminal() -> None:
+def test_the_command_for_another_machine_has_a_terminal():
     """Without one, the end of ssh does not end the command."""
     assert "ssh -t -L" in str(dashboard.dashboard.epilog)

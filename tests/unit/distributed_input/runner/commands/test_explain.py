@@ -38,7 +38,7 @@ def response(n: int) -> dispatcher_pb2.StatusResponse:
 
 
 @pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def address(monkeypatch):
     monkeypatch.setenv("DISTRIBUTED_INPUT_TOKEN", "secret")
     calls = itertools.count(1)
     service = Echo(Status=lambda *_: response(next(calls)))
@@ -46,9 +46,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield server.address
 
 
-def test_a_trainer_gets_a_cause_and_a_next_step(
-    address: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trainer_gets_a_cause_and_a_next_step(address, capsys):
     flags = ["--dispatcher", address, "--seconds", "0.01"]
     assert cli.main(["explain", *flags]) == 0
     assert capsys.readouterr().out == (
@@ -66,9 +64,7 @@ def test_a_trainer_gets_a_cause_and_a_next_step(
     assert (found["trainer"], found["cause"], found["waits"]) == ("train/0", "workers", 0.4)
 
 
-def test_what_the_operator_reports_is_printed_too(
-    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_operator_reports_is_printed_too(address, monkeypatch, capsys):
     problem = "budgets grant 1 of the 2 workers"
 
     @contextlib.contextmanager
@@ -88,9 +84,7 @@ def test_what_the_operator_reports_is_printed_too(
     assert json.loads(capsys.readouterr().out)["problems"] == []
 
 
-def test_only_for_a_local_run_the_cpus_of_this_machine_count(
-    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_for_a_local_run_the_cpus_of_this_machine_count(address, monkeypatch, capsys):
     ticks = itertools.count(0, 100)
     monkeypatch.setattr(status_client, "host_cpus", lambda: HostCpus(now := next(ticks), now))
 
@@ -113,7 +107,7 @@ def test_only_for_a_local_run_the_cpus_of_this_machine_count(
     assert "machine" not in capsys.readouterr().out
 
 
-def test_a_diagnosis_without_a_trainer_is_text_too() -> None:
+def test_a_diagnosis_without_a_trainer_is_text_too():
     one = Diagnosis("", Cause.TRAINER, "No trainer is connected.", "Start it.")
     assert command.as_text(one) == (
         "  cause: trainer. No trainer is connected.\n  next:  Start it.\n"

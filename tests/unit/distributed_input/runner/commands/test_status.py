@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -34,22 +32,20 @@ RESPONSE = dispatcher_pb2.StatusResponse(
 
 
 @pytest.fixture
-def token_file(tmp_path: Path) -> str:
+def token_file(tmp_path):
     file = tmp_path / "token"
     file.write_text("secret")
     return str(file)
 
 
 @pytest.fixture
-def address(token_file: str) -> Iterator[str]:
+def address(token_file):
     service = Echo(Status=lambda *_: RESPONSE)
     with served(service, Credentials.from_args(token_file, {})) as server:
         yield server.address
 
 
-def test_the_status_command_prints_tables_or_json(
-    address: str, token_file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_status_command_prints_tables_or_json(address, token_file, capsys):
     flags = ["--dispatcher", address, "--token-file", token_file]
     assert cli.main(["status", *flags]) == 0
     assert capsys.readouterr().out == (
@@ -62,7 +58,7 @@ def test_the_status_command_prints_tables_or_json(
     assert json.loads(capsys.readouterr().out) == printed
 
 
-def test_tables_of_trainers_and_workers() -> None:
+def test_tables_of_trainers_and_workers():
     trainer = consumer(
         index=1,
         epoch=2,
@@ -90,7 +86,7 @@ def test_tables_of_trainers_and_workers() -> None:
     assert (one["busy_seconds"], one["stalled"], one["failure"]) == (2.5, [STALL], FAILED)
 
 
-def test_replays_that_differ_are_shown() -> None:
+def test_replays_that_differ_are_shown():
     differing = consumer(index=1, replay_mismatches=2)
     text = command.as_text(StatusSample([consumer(), differing]))
     (line,) = [line for line in text.splitlines() if "replays" in line]
@@ -98,7 +94,7 @@ def test_replays_that_differ_are_shown() -> None:
     assert command.as_json(StatusSample([differing]))["consumers"][0]["replay_mismatches"] == 2
 
 
-def test_the_warnings_about_a_job_are_shown() -> None:
+def test_the_warnings_about_a_job_are_shown():
     status = with_job(read_amplification=8, warnings=["shard it", "no files"])
     text = command.as_text(status)
     assert "train: warning: shard it\ntrain: warning: no files\n" in text
@@ -107,7 +103,7 @@ def test_the_warnings_about_a_job_are_shown() -> None:
     assert "warning" not in command.as_text(with_job())
 
 
-def test_rows_that_are_whole_elements_are_named() -> None:
+def test_rows_that_are_whole_elements_are_named():
     jobs = [*with_job().jobs, *with_job(name="eval", global_batch_size=0).jobs]
     status = StatusSample(jobs=jobs)
     assert "eval: rows are whole elements of the dataset" in command.as_text(status)
@@ -115,7 +111,7 @@ def test_rows_that_are_whole_elements_are_named() -> None:
     assert command.as_json(status)["whole_elements"] == ["eval"]
 
 
-def test_the_memory_of_open_splits_is_shown() -> None:
+def test_the_memory_of_open_splits_is_shown():
     jobs = [*with_job(split_bytes=5 << 20).jobs, *with_job(name="small", split_bytes=9).jobs]
     status = StatusSample(jobs=jobs)
     text = command.as_text(status)
@@ -124,12 +120,7 @@ def test_the_memory_of_open_splits_is_shown() -> None:
     assert command.as_json(status)["split_bytes"] == {"train": 5 << 20, "small": 9}
 
 
-def test_the_runs_of_this_machine_are_found(
-    address: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_runs_of_this_machine_are_found(address, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert cli.main(["status"]) == 2
     assert f"below {tmp_path / 'distributed-input'}: start" in capsys.readouterr().err
@@ -162,16 +153,12 @@ def test_the_runs_of_this_machine_are_found(
         (["--dispatcher", "127.0.0.1:1", "--token-file", "/none"], 2, "token file"),
     ],
 )
-def test_the_status_command_reports_failures(
-    flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_status_command_reports_failures(flags, status, message, capsys):
     assert cli.main(["status", *flags]) == status
     assert message in capsys.readouterr().err
 
 
-def test_a_wrong_token_is_reported(
-    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_token_is_reported(address, tmp_path, capsys):
     (tmp_path / "other").write_text("wrong")
     assert (
         cli.main(["status", "--dispatcher", address, "--token-file", str(tmp_path / "other")]) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distributed_input.runner.commands.top import as_json, as_text
-from distributed_input.runner.display.stats import Consumer, StatusSample
+from distributed_input.runner.display.stats import StatusSample
 from tests.unit.distributed_input.runner.samples import consumer, worker
 
 
@@ -14,7 +14,7 @@ def cells(text: str, first: str) -> list[str]:
     return line.split()
 
 
-def test_rates_are_those_between_the_samples() -> None:
+def test_rates_are_those_between_the_samples():
     before = StatusSample(
         [consumer(epoch=1, rows=1000, wait_seconds=50.0, wall_seconds=100.0)],
         [worker(rows=500, busy_seconds=10.0, permit_seconds=20.0)],
@@ -33,7 +33,7 @@ def test_rates_are_those_between_the_samples() -> None:
     assert (made_by["rows_per_second"], made_by["busy"], made_by["busy_share"]) == (50.0, 1.5, 0.75)
 
 
-def test_a_worker_is_busy_with_at_most_all_of_its_cpus() -> None:
+def test_a_worker_is_busy_with_at_most_all_of_its_cpus():
     """Its last heartbeats may be three seconds apart in an interval of two."""
     before = StatusSample(workers=[worker(busy_seconds=10.0, permit_seconds=20.0)])
     after = StatusSample(workers=[worker(busy_seconds=16.1, permit_seconds=26.0)])
@@ -41,15 +41,13 @@ def test_a_worker_is_busy_with_at_most_all_of_its_cpus() -> None:
 
 
 @pytest.mark.parametrize("earlier", [[], [consumer(rows=900, wait_seconds=5.0, wall_seconds=90.0)]])
-def test_a_trainer_that_opened_its_job_since_then_counts_from_its_start(
-    earlier: list[Consumer],
-) -> None:
+def test_a_trainer_that_opened_its_job_since_then_counts_from_its_start(earlier):
     now = StatusSample([consumer(rows=30, wait_seconds=1.0, wall_seconds=2.0)])
     text = as_text(as_json(StatusSample(earlier), now, 4.0))
     assert cells(text, "train/0")[2:4] == ["15.0", "50%"]
 
 
-def test_a_new_worker_has_no_rate() -> None:
+def test_a_new_worker_has_no_rate():
     after = StatusSample(workers=[worker()])
     text = as_text(as_json(StatusSample(), after, 4.0))
     assert as_json(StatusSample(), after, 4.0)["workers"][0]["busy"] is None
@@ -57,5 +55,5 @@ def test_a_new_worker_has_no_rate() -> None:
     assert "no trainer is connected" in text
 
 
-def test_nothing_is_there() -> None:
+def test_nothing_is_there():
     assert "no worker is registered" in as_text(as_json(StatusSample(), StatusSample(), 1.0))

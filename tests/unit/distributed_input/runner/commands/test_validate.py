@@ -21,18 +21,18 @@ spec:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     file = tmp_path / "input.yaml"
     file.write_text(INPUT)
     return file
 
 
-def test_a_valid_file_is_status_0(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_file_is_status_0(file, capsys):
     assert cli.main(["validate", str(file), "--trainers", "4"]) == 0
     assert capsys.readouterr().out.startswith(f"{file}: train is valid: ")
 
 
-def test_warnings_follow_the_valid_input(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_follow_the_valid_input(file, capsys):
     file.write_text(INPUT.partition("spec:")[0])
     assert cli.main(["validate", str(file), "--trainers", "3"]) == 0
     valid, warning = capsys.readouterr().out.splitlines()
@@ -41,9 +41,7 @@ def test_warnings_follow_the_valid_input(file: Path, capsys: pytest.CaptureFixtu
     assert len(json_of(file, capsys, "--trainers", "3")["inputs"][0]["warnings"]) == 1
 
 
-def test_problems_are_status_2_with_file_and_line(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_problems_are_status_2_with_file_and_line(file, capsys):
     assert cli.main(["validate", str(file), "--trainers", "3"]) == 2
     assert capsys.readouterr().out.startswith(f"{file}:5: spec.partitions: 3 trainers cannot")
     file.write_text(INPUT + "  seed: x\n  epoch: 1\n")
@@ -62,9 +60,7 @@ def json_of(file: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict
     return found
 
 
-def test_the_json_of_a_valid_file_has_what_was_found(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_of_a_valid_file_has_what_was_found(file, capsys):
     found = json_of(file, capsys)
     assert found["valid"]
     assert found["problems"] == []
@@ -80,9 +76,7 @@ def test_the_json_of_a_valid_file_has_what_was_found(
     ]
 
 
-def test_the_json_has_line_field_and_message_of_each_problem(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_has_line_field_and_message_of_each_problem(file, capsys):
     (problem,) = json_of(file, capsys, "--trainers", "3")["problems"]
     assert (problem["line"], problem["field"]) == (5, "spec.partitions")
     assert problem["message"].startswith("3 trainers cannot")
@@ -97,9 +91,7 @@ def test_the_json_has_line_field_and_message_of_each_problem(
     assert problem["message"].endswith("cannot be read: No such file or directory")
 
 
-def test_the_json_without_the_package_of_the_models_has_the_remedy(
-    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_json_without_the_package_of_the_models_has_the_remedy(file, capsys, monkeypatch):
     for name in ("load", "problems"):
         monkeypatch.setitem(sys.modules, f"distributed_input.api.resource.{name}", None)
     (problem,) = json_of(file, capsys)["problems"]
@@ -107,9 +99,7 @@ def test_the_json_without_the_package_of_the_models_has_the_remedy(
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "two"])
-def test_the_number_of_trainers_is_positive(
-    file: Path, number: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_number_of_trainers_is_positive(file, number, capsys):
     assert cli.main(["validate", str(file), f"--trainers={number}"]) == 2
     assert "Invalid value for '--trainers'" in capsys.readouterr().err
 
@@ -130,9 +120,7 @@ spec:
 """
 
 
-def test_a_problem_has_the_line_of_a_nested_field(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_problem_has_the_line_of_a_nested_field(tmp_path, capsys):
     file = tmp_path / "input.yaml"
     file.write_text(NESTED.replace("FOLDER", "missing"))
     assert cli.main(["validate", str(file), "--trainers", "3"]) == 2

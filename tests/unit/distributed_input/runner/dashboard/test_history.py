@@ -19,7 +19,7 @@ def sample(seconds: float, waits: float) -> StatusSample:
     return StatusSample([trainer], [busy])
 
 
-def test_the_window_is_that_of_the_rates() -> None:
+def test_the_window_is_that_of_the_rates():
     found = InputHistory("train")
     for second in range(30):
         found.add(sample(second, 0.5), second)
@@ -28,7 +28,7 @@ def test_the_window_is_that_of_the_rates() -> None:
     assert after.consumers[0].rows - before.consumers[0].rows == 1000
 
 
-def test_a_point_has_the_stall_by_cause() -> None:
+def test_a_point_has_the_stall_by_cause():
     found = InputHistory("train")
     found.add(sample(0, 0.5), 0.0)
     found.add(sample(10, 0.5), 10.0)
@@ -39,7 +39,7 @@ def test_a_point_has_the_stall_by_cause() -> None:
     assert last["stalls"] == {"workers": 0.5}
 
 
-def test_stalls_are_the_mean_over_the_trainers() -> None:
+def test_stalls_are_the_mean_over_the_trainers():
     def diagnosis(cause: Cause, waits: float | None) -> Diagnosis:
         return Diagnosis("t", cause, "", "", waits, 10.0)
 
@@ -56,7 +56,7 @@ def test_stalls_are_the_mean_over_the_trainers() -> None:
     assert found["rows_per_second"] == 50.0
 
 
-def test_old_points_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_points_are_dropped(monkeypatch):
     monkeypatch.setattr(history, "KEPT_SECONDS", 20.0)
     found = InputHistory("train")
     for second in range(0, 100, 5):
@@ -64,7 +64,7 @@ def test_old_points_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one["seconds_ago"] for one in found.chart(95.0)] == [20, 15, 10, 5, 0]
 
 
-def test_a_sample_ends_an_error() -> None:
+def test_a_sample_ends_an_error():
     found = InputHistory("train", error="gone")
     found.add(sample(1, 0.5), 1.0)
     assert found.error == ""

@@ -85,7 +85,7 @@ def running(found: Dispatchers) -> Iterator[Callable[[], dict[str, Any]]]:
         yield sampler.values
 
 
-def test_the_values_of_each_input() -> None:
+def test_the_values_of_each_input():
     with running(Dispatchers("a", "b")) as values:
         found = values()
     assert [one["input"] for one in found["inputs"]] == ["a", "b"]
@@ -95,7 +95,7 @@ def test_the_values_of_each_input() -> None:
     assert first["chart"]
 
 
-def test_a_dispatcher_that_goes_away_and_comes_back() -> None:
+def test_a_dispatcher_that_goes_away_and_comes_back():
     dispatchers = Dispatchers("a")
     with running(dispatchers) as values:
         dispatchers.failure = UnavailableError("it did not respond")
@@ -109,7 +109,7 @@ def test_a_dispatcher_that_goes_away_and_comes_back() -> None:
         assert values()["inputs"][0]["error"] is None
 
 
-def test_a_run_that_starts_later_and_ends() -> None:
+def test_a_run_that_starts_later_and_ends():
     dispatchers = Dispatchers("a")
     dispatchers.missing = ConfigError("no run")
     with running(dispatchers) as values:
@@ -124,7 +124,7 @@ def test_a_run_that_starts_later_and_ends() -> None:
         assert values()["inputs"][0]["error"] == "no run"
 
 
-def test_another_run_replaces_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_run_replaces_the_first(monkeypatch):
     monkeypatch.setattr(module, "_SEARCH_SECONDS", 0.02)
     monkeypatch.setattr(module, "_FORGET_SECONDS", 0.2)
     dispatchers = Dispatchers("a")
@@ -141,7 +141,7 @@ def test_another_run_replaces_the_first(monkeypatch: pytest.MonkeyPatch) -> None
         assert [one["input"] for one in values()["inputs"]] == ["b"]
 
 
-def test_runs_of_the_same_input_have_a_history_each() -> None:
+def test_runs_of_the_same_input_have_a_history_each():
     dispatchers = Dispatchers("a", "a", "b")
     dispatchers.addresses = ["h:1", "h:2", "h:3"]
     with running(dispatchers) as values:
@@ -150,7 +150,7 @@ def test_runs_of_the_same_input_have_a_history_each() -> None:
     assert found == [("a", "h:1"), ("a", "h:2"), ("b", None)]
 
 
-def test_a_run_that_does_not_respond_leaves_the_others() -> None:
+def test_a_run_that_does_not_respond_leaves_the_others():
     dispatchers = Dispatchers("a", "b")
     with running(dispatchers) as values:
         dispatchers.silent = ["a"]
@@ -162,7 +162,7 @@ def test_a_run_that_does_not_respond_leaves_the_others() -> None:
         assert len(found["inputs"][0]["chart"]) < len(found["inputs"][1]["chart"])
 
 
-def test_a_run_that_never_responded_has_no_figures_but_an_error() -> None:
+def test_a_run_that_never_responded_has_no_figures_but_an_error():
     dispatchers = Dispatchers("a", "b")
     dispatchers.silent = ["a"]
     with running(dispatchers) as values:
@@ -173,7 +173,7 @@ def test_a_run_that_never_responded_has_no_figures_but_an_error() -> None:
 
 
 @pytest.mark.parametrize("during", ["missing", "failure"])
-def test_an_unforeseen_error_is_shown_and_does_not_end_the_samples(during: str) -> None:
+def test_an_unforeseen_error_is_shown_and_does_not_end_the_samples(during):
     dispatchers = Dispatchers("a")
     with running(dispatchers) as values:
         dispatchers.failure = UnavailableError("it did not respond")
@@ -185,12 +185,12 @@ def test_an_unforeseen_error_is_shown_and_does_not_end_the_samples(during: str) 
         assert values()["inputs"][0]["error"] is None
 
 
-def test_figures_are_stale_after_some_intervals_and_the_time_limits() -> None:
+def test_figures_are_stale_after_some_intervals_and_the_time_limits():
     with running(Dispatchers("a", "b")) as values:
         assert values()["stale_after"] == pytest.approx(3 * 0.01 + 2 * 1)
 
 
-def test_what_the_operator_reports_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_operator_reports_is_read_again(monkeypatch):
     monkeypatch.setattr(module, "_SEARCH_SECONDS", 0.02)
     dispatchers = Dispatchers("a")
     dispatchers.problems = ("at first",)

@@ -60,28 +60,26 @@ def only(*processes: Consumer | Worker, host_busy: float | None = None) -> Diagn
     return diagnose(before, status)[0]
 
 
-def test_without_a_trainer_it_is_the_cause() -> None:
+def test_without_a_trainer_it_is_the_cause():
     found = only(worker())
     assert (found.trainer, found.cause, found.waits) == ("", Cause.TRAINER, None)
     assert found.text == "No trainer is connected."
 
 
 @pytest.mark.parametrize("trainers", [[], [trainer(batches=0)], [trainer(no_trainer=True)]])
-def test_an_error_of_the_dataset_is_the_cause_unless_rows_are_read(
-    trainers: list[Consumer],
-) -> None:
+def test_an_error_of_the_dataset_is_the_cause_unless_rows_are_read(trainers):
     found = only(*trainers, worker(), worker("x", failure=samples.FAILURE))
     assert found.cause is Cause.DATASET
     assert found.text == f"An error of the last minutes: {samples.FAILED}, worker x:1."
     assert "Correct dataset_fn" in found.next_step
 
 
-def test_an_earlier_error_does_not_make_a_trainer_wait_that_reads() -> None:
+def test_an_earlier_error_does_not_make_a_trainer_wait_that_reads():
     found = only(trainer(), worker(failure=samples.FAILURE))
     assert found.cause is Cause.WORKERS
 
 
-def test_busy_workers_are_too_few_and_their_number_is_computed() -> None:
+def test_busy_workers_are_too_few_and_their_number_is_computed():
     found = only(trainer(), worker())
     assert (found.trainer, found.cause) == ("train/0", Cause.WORKERS)
     assert (found.waits, found.rows_per_second) == (0.5, 100.0)
@@ -92,44 +90,44 @@ def test_busy_workers_are_too_few_and_their_number_is_computed() -> None:
     )
 
 
-def test_the_demand_of_a_trainer_that_only_waits_is_unknown() -> None:
+def test_the_demand_of_a_trainer_that_only_waits_is_unknown():
     found = only(trainer(wait_seconds=19.9), worker("a"), worker("b"), worker("c"))
     assert found.cause is Cause.WORKERS
     assert found.next_step == "Use more workers, for example 6, and explain again."
 
 
-def test_all_trainers_of_a_job_need_rows() -> None:
+def test_all_trainers_of_a_job_need_rows():
     found = only(trainer(count=2), trainer(1, count=2), worker(rows=4000))
     assert "2 trainers would read 400 rows/s, and one worker makes 200 rows/s: use 2" in (
         found.next_step
     )
 
 
-def test_a_trainer_that_hardly_waits_needs_nothing() -> None:
+def test_a_trainer_that_hardly_waits_needs_nothing():
     found = only(trainer(wait_seconds=0.9), worker(busy_seconds=1.0))
     assert (found.cause, found.text) == (Cause.NONE, "The input is fast enough.")
     assert found.waits == pytest.approx(0.045)
 
 
-def test_without_workers_they_are_the_cause() -> None:
+def test_without_workers_they_are_the_cause():
     assert only(trainer()).text == "No worker is registered."
     found = only(trainer(), worker(draining=True))
     assert (found.cause, found.text) == (Cause.WORKERS, "No worker is registered.")
 
 
-def test_a_row_that_takes_long_is_the_cause() -> None:
+def test_a_row_that_takes_long_is_the_cause():
     found = only(trainer(), worker(), worker("slow", stalled=[samples.STALLED]))
     assert found.cause is Cause.DATASET
     assert f"{samples.STALL}, on worker slow:1" in found.text
 
 
-def test_lent_permits_mean_that_rows_wait_for_storage() -> None:
+def test_lent_permits_mean_that_rows_wait_for_storage():
     found = only(trainer(), worker(capacity=8))
     assert found.cause is Cause.STORAGE
     assert "8 rows are made at the same time on 2 CPUs" in found.text
 
 
-def test_busy_workers_that_use_little_cpu_time_wait_for_storage() -> None:
+def test_busy_workers_that_use_little_cpu_time_wait_for_storage():
     found = only(trainer(), worker(cpu_seconds=2.0))
     assert found.cause is Cause.STORAGE
     assert "they use 5% of their CPUs, and 2 rows are made at the same time on 2 CPUs" in found.text
@@ -142,14 +140,14 @@ def test_busy_workers_that_use_little_cpu_time_wait_for_storage() -> None:
     assert found.cause is Cause.HOST, "they may wait for a CPU"
 
 
-def test_more_cpus_than_splits_cannot_help() -> None:
+def test_more_cpus_than_splits_cannot_help():
     found = only(trainer(useful_workers=2), worker())
     assert found.cause is Cause.DATASET
     assert "more workers cannot help: at most 2 splits are open" in found.text
     assert found.next_step == f"What limits them: {LIMIT}."
 
 
-def test_idle_workers_with_few_open_splits_lack_splits() -> None:
+def test_idle_workers_with_few_open_splits_lack_splits():
     found = only(trainer(), worker(busy_seconds=10.0, open_streams=1))
     assert found.cause is Cause.DATASET
     assert found.text == (
@@ -157,22 +155,22 @@ def test_idle_workers_with_few_open_splits_lack_splits() -> None:
     )
 
 
-def test_idle_workers_with_full_queues_lack_splits() -> None:
+def test_idle_workers_with_full_queues_lack_splits():
     found = only(trainer(useful_limit=LARGE_SPLITS), worker(busy_seconds=10.0))
     assert (found.cause, found.next_step) == (Cause.DATASET, f"What limits them: {LARGE_SPLITS}.")
 
 
-def test_idle_workers_and_an_empty_buffer_are_the_network() -> None:
+def test_idle_workers_and_an_empty_buffer_are_the_network():
     found = only(trainer(buffer_fill=0.1), worker(busy_seconds=10.0))
     assert found.cause is Cause.NETWORK
     assert "Open splits: 8. Filled part of the buffer: 10%. The workers are 25% busy." in found.text
 
 
-def test_idle_workers_and_a_filled_buffer_are_the_sidecar() -> None:
+def test_idle_workers_and_a_filled_buffer_are_the_sidecar():
     assert only(trainer(buffer_fill=0.9), worker(busy_seconds=10.0)).cause is Cause.SIDECAR
 
 
-def test_a_trainer_that_waits_for_others_names_the_slowest() -> None:
+def test_a_trainer_that_waits_for_others_names_the_slowest():
     waiting = "the other trainers' end of the epoch"
     found = only(trainer(waiting_for=waiting, count=3), trainer(1), worker())
     assert found.cause is Cause.TRAINER
@@ -184,7 +182,7 @@ def test_a_trainer_that_waits_for_others_names_the_slowest() -> None:
     )
 
 
-def test_a_trainer_without_its_first_batch_waits_for_the_dataset() -> None:
+def test_a_trainer_without_its_first_batch_waits_for_the_dataset():
     first = trainer(rows=0, batches=0, wait_seconds=0.0, wall_seconds=0.0, waiting_for="a worker")
     found = only(first, worker(rows=0))
     assert (found.waits, found.rows_per_second) == (None, None)
@@ -199,14 +197,14 @@ def test_a_trainer_without_its_first_batch_waits_for_the_dataset() -> None:
         {"pauses": True, "batches": 0, "rows": 0, "waiting_for": "rows of partition 7"},
     ],
 )
-def test_a_trainer_that_does_not_read_is_the_cause(fields: dict[str, Any]) -> None:
+def test_a_trainer_that_does_not_read_is_the_cause(fields):
     now = StatusSample([trainer(**fields)], [worker()])
     (found,) = diagnose(now, now)
     assert found.cause is Cause.TRAINER
     assert found.text.startswith("It reads nothing, and does not wait for a batch")
 
 
-def test_a_trainer_that_has_ended_or_not_begun_is_no_stall_of_the_input() -> None:
+def test_a_trainer_that_has_ended_or_not_begun_is_no_stall_of_the_input():
     now = StatusSample([trainer(buffer_fill=0.8)], [worker()])
     (found,) = diagnose(now, replace(now, consumers=[trainer(no_trainer=True)]))
     assert "none has called distributed_input.connect()" in found.text
@@ -214,7 +212,7 @@ def test_a_trainer_that_has_ended_or_not_begun_is_no_stall_of_the_input() -> Non
     assert (found.cause, found.text) == (Cause.NONE, "It has finished.")
 
 
-def test_a_wait_that_lasts_is_a_wait() -> None:
+def test_a_wait_that_lasts_is_a_wait():
     """The trainer reports its waits when they end."""
     now = StatusSample([trainer(waiting_for="row 7 of partition 0")], [worker()])
     (found,) = diagnose(earlier(now), now)
@@ -224,13 +222,13 @@ def test_a_wait_that_lasts_is_a_wait() -> None:
     assert (found.waits, found.cause) == (None, Cause.WORKERS)
 
 
-def test_a_trainer_that_opened_the_job_again_counts_from_zero() -> None:
+def test_a_trainer_that_opened_the_job_again_counts_from_zero():
     before = StatusSample([trainer(rows=9000, wall_seconds=90.0, wait_seconds=80.0)], [worker()])
     (found,) = diagnose(before, StatusSample([trainer()], [worker()]))
     assert (found.waits, found.rows_per_second) == (0.5, 100.0)
 
 
-def test_trainers_are_sorted_and_each_has_a_diagnosis() -> None:
+def test_trainers_are_sorted_and_each_has_a_diagnosis():
     now = StatusSample([trainer(1), trainer(0)], [worker()])
     assert [one.trainer for one in diagnose(earlier(now), now)] == ["train/0", "train/1"]
 
@@ -239,7 +237,7 @@ def test_trainers_are_sorted_and_each_has_a_diagnosis() -> None:
 
 
 @pytest.mark.parametrize("buffer", [0.0, 0.9])
-def test_processes_that_wait_for_cpus_are_no_slow_network_or_sidecar(buffer: float) -> None:
+def test_processes_that_wait_for_cpus_are_no_slow_network_or_sidecar(buffer):
     idle = worker(busy_seconds=8.0)
     busy_host = only(trainer(buffer_fill=buffer, useful_limit=""), idle, host_busy=0.93)
     assert busy_host.cause is Cause.HOST
@@ -249,7 +247,7 @@ def test_processes_that_wait_for_cpus_are_no_slow_network_or_sidecar(buffer: flo
         assert other.cause is (Cause.SIDECAR if buffer else Cause.NETWORK)
 
 
-def test_more_workers_do_not_help_on_a_machine_without_idle_cpus() -> None:
+def test_more_workers_do_not_help_on_a_machine_without_idle_cpus():
     found = only(trainer(), worker(), host_busy=1.0)
     assert found.cause is Cause.WORKERS
     assert found.text == "1 worker used 100% of 2 CPUs, and 100% of this machine's CPUs are in use."

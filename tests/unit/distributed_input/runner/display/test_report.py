@@ -40,7 +40,7 @@ def ended(stats: InputStats, seconds: float = 5.0) -> dict[str, Any]:
     return report.of_run(0, "", seconds, {"train": one}, {})
 
 
-def test_the_text_has_totals_and_processes() -> None:
+def test_the_text_has_totals_and_processes():
     assert report.as_text(ENDED) == (
         "  train: 2 epochs, 1200 rows in 12 batches, 300 rows/s, stall 25.0%\n"
         "  process    rows   busy  restarts  peak memory\n"
@@ -49,7 +49,7 @@ def test_the_text_has_totals_and_processes() -> None:
     )
 
 
-def test_the_warnings_of_all_samples_are_at_the_end() -> None:
+def test_the_warnings_of_all_samples_are_at_the_end():
     stats = InputStats()
     for now, text in enumerate(["shard it", "shard it", "no files"]):
         stats.add(with_job(warnings=[text]), now=float(now))
@@ -62,7 +62,7 @@ def test_the_warnings_of_all_samples_are_at_the_end() -> None:
     assert found["inputs"]["train"]["warnings"] == ["shard it", "no files"]
 
 
-def test_whole_elements_are_not_called_rows() -> None:
+def test_whole_elements_are_not_called_rows():
     stats = InputStats()
     one = consumer(index=0, rows=4032, batches=4032, wall_seconds=8)
     workers = [worker("a", rows=4033)]
@@ -77,7 +77,7 @@ def test_whole_elements_are_not_called_rows() -> None:
     assert "| 4032 elements |" in formatting.progress_line("train", stats, 1)
 
 
-def test_the_json_has_units_in_its_names() -> None:
+def test_the_json_has_units_in_its_names():
     assert json.loads(json.dumps(ENDED)) == {
         "version": 1,
         "status": 0,
@@ -105,7 +105,7 @@ def test_the_json_has_units_in_its_names() -> None:
     }
 
 
-def test_rows_that_the_trainer_did_not_read_are_explained() -> None:
+def test_rows_that_the_trainer_did_not_read_are_explained():
     stats = InputStats()
     one = consumer(index=0, rows=400, batches=6, wall_seconds=4)
     stats.add(StatusSample([one], [worker("a", rows=600)]), now=1.0)
@@ -116,7 +116,7 @@ def test_rows_that_the_trainer_did_not_read_are_explained() -> None:
     )
 
 
-def test_one_batch_or_a_short_time_has_no_rate() -> None:
+def test_one_batch_or_a_short_time_has_no_rate():
     """The first batch begins the time, so one batch would seem to take no time."""
     for batches, wall in ((1, 8.0), (9, 0.9)):
         stats = InputStats()
@@ -127,6 +127,6 @@ def test_one_batch_or_a_short_time_has_no_rate() -> None:
         assert found["inputs"]["train"]["rows_per_second"] is None
 
 
-def test_an_input_without_reads_is_reported() -> None:
+def test_an_input_without_reads_is_reported():
     text = report.as_text(ended(InputStats()))
     assert text.startswith("  train: the trainer read no rows\n")

@@ -27,7 +27,7 @@ def stats_of(*samples: tuple[float, StatusSample | None]) -> InputStats:
     return stats
 
 
-def test_a_restarted_sidecar_adds_to_the_totals() -> None:
+def test_a_restarted_sidecar_adds_to_the_totals():
     stats = stats_of(
         (0, StatusSample([consumer(100, "a", replay_mismatches=1)])),
         (1, StatusSample([consumer(40, "b")])),
@@ -37,7 +37,7 @@ def test_a_restarted_sidecar_adds_to_the_totals() -> None:
     assert (totals.rows, totals.batches, totals.mismatches, totals.epochs) == (160, 16, 1, 4)
 
 
-def test_a_trainer_counts_over_all_its_sidecars() -> None:
+def test_a_trainer_counts_over_all_its_sidecars():
     stats = stats_of(
         (0, StatusSample([consumer(0, "a")])),  # before the trainer connects
         (1, StatusSample([consumer(100, "a", trainer="t", replay_mismatches=1)])),
@@ -54,7 +54,7 @@ def test_a_trainer_counts_over_all_its_sidecars() -> None:
     assert stats.totals().rows == 200
 
 
-def test_a_closed_reader_keeps_its_totals() -> None:
+def test_a_closed_reader_keeps_its_totals():
     # The same sidecar counts from zero for the trainer's next reader.
     samples = [
         consumer(100, wait_seconds=2.0),
@@ -66,7 +66,7 @@ def test_a_closed_reader_keeps_its_totals() -> None:
     assert (totals.rows, totals.wait) == (160, 3.0)
 
 
-def test_a_restarted_dispatcher_keeps_the_totals() -> None:
+def test_a_restarted_dispatcher_keeps_the_totals():
     stats = stats_of(
         (0, StatusSample([consumer(100)], [worker(rows=100)])),
         (1, StatusSample()),
@@ -75,17 +75,17 @@ def test_a_restarted_dispatcher_keeps_the_totals() -> None:
     assert rows_by_address(stats) == {"w:1": (100, 0.0)}
 
 
-def test_a_consumer_without_batches_counts_no_epoch() -> None:
+def test_a_consumer_without_batches_counts_no_epoch():
     assert stats_of((0, StatusSample([consumer(0)]))).totals().epochs == 0
 
 
-def test_rates_cover_only_the_window() -> None:
+def test_rates_cover_only_the_window():
     samples = [(t, StatusSample([consumer(1000 * min(t, 10))])) for t in range(30)]
     assert stats_of(*samples[:11]).rates() == Rates(rows=1000, batches=100, stall=0.0)
     assert stats_of(*samples).rates() == Rates(rows=0, batches=0, stall=None)
 
 
-def test_stall_is_the_share_of_time_spent_waiting() -> None:
+def test_stall_is_the_share_of_time_spent_waiting():
     stats = stats_of(
         (0, StatusSample([consumer(0, wall_seconds=0.0)])),
         (2, StatusSample([consumer(10, wall_seconds=2.0, wait_seconds=0.5)])),
@@ -109,11 +109,11 @@ def test_stall_is_the_share_of_time_spent_waiting() -> None:
         (StatusSample([consumer(0)], [worker()]), "first rows"),
     ],
 )
-def test_the_reason_for_waiting(sample: StatusSample | None, waiting: str) -> None:
+def test_the_reason_for_waiting(sample, waiting):
     assert stats_of((0, sample)).waiting_for(desired_workers=2) == waiting
 
 
-def test_there_is_no_reason_for_waiting_while_rows_are_delivered() -> None:
+def test_there_is_no_reason_for_waiting_while_rows_are_delivered():
     workers = [worker()]
     stats = stats_of(
         (0, StatusSample([consumer(0, waiting_for="rows")], workers)),
@@ -122,6 +122,6 @@ def test_there_is_no_reason_for_waiting_while_rows_are_delivered() -> None:
     assert stats.waiting_for(2) == ""
 
 
-def test_the_buffer_fill_ignores_finished_consumers() -> None:
+def test_the_buffer_fill_ignores_finished_consumers():
     live, done = consumer(1, "a", buffer_fill=0.5), consumer(1, "b", buffer_fill=1.0, finished=True)
     assert stats_of((0, StatusSample([live, done]))).buffer == 0.5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import namedtuple
-from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -26,12 +25,12 @@ RESPONSE = dispatcher_pb2.StatusResponse(
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
+def address():
     with served(Echo(Status=lambda *_: RESPONSE)) as server:
         yield server.address
 
 
-def test_a_response_becomes_a_sample(address: str) -> None:
+def test_a_response_becomes_a_sample(address):
     dispatcher = StatusClient(address, Credentials())
     sample = dispatcher.status(timeout=10)
     assert list(sample.consumers) == [LAST]
@@ -39,7 +38,7 @@ def test_a_response_becomes_a_sample(address: str) -> None:
     dispatcher.close()
 
 
-def test_the_counts_of_the_trainer_replace_those_of_its_sidecar() -> None:
+def test_the_counts_of_the_trainer_replace_those_of_its_sidecar():
     received = types_pb2.ReceivedTotals(trainer="t", rows=7)
     last = dispatcher_pb2.ConsumerInfo(last=LAST).last
     last.received.CopyFrom(received)
@@ -51,7 +50,7 @@ def test_the_counts_of_the_trainer_replace_those_of_its_sidecar() -> None:
     assert (found.rows, found.batches, found.wall_seconds, found.incarnation) == (7, 0, 0, "i")
 
 
-def test_an_unreachable_dispatcher_is_an_error() -> None:
+def test_an_unreachable_dispatcher_is_an_error():
     dispatcher = StatusClient("127.0.0.1:1", Credentials())
     with pytest.raises(UnavailableError, match=r"the dispatcher at 127\.0\.0\.1:1 did not respond"):
         dispatcher.status(timeout=0.5)
@@ -61,14 +60,14 @@ def test_an_unreachable_dispatcher_is_an_error() -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs /proc")
-def test_the_cpus_of_this_machine_can_be_read() -> None:
+def test_the_cpus_of_this_machine_can_be_read():
     assert 0 <= busy_share(0.1) <= 1
     before = host_cpus()
     assert before is not None
     assert 0 < before.used <= before.total
 
 
-def test_only_the_cpus_that_this_process_may_use_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_cpus_that_this_process_may_use_count(monkeypatch):
     # user to steal, then guest time, which is also user time.
     times = namedtuple("times", "user nice system idle iowait irq softirq steal guest guest_nice")
     first = [times(90, 0, 0, 1, 0, 0, 0, 0, 0, 0), times(0, 0, 0, 0, 5, 0, 0, 40, 7, 7)]
@@ -79,6 +78,6 @@ def test_only_the_cpus_that_this_process_may_use_count(monkeypatch: pytest.Monke
     assert busy_share(0) == 0.8
 
 
-def test_a_machine_without_counters_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_counters_is_not_busy(monkeypatch):
     monkeypatch.delattr(psutil.Process, "cpu_affinity", raising=False)
     assert busy_share(0) == 0

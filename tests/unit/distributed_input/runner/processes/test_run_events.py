@@ -17,7 +17,7 @@ def failure(name: str) -> ProcessFailedError:
     return ProcessFailedError("why", Path(name))
 
 
-def test_the_first_failure_is_kept() -> None:
+def test_the_first_failure_is_kept():
     events = RunEvents()
     events.fail(failure("worker-0"))
     events.fail(failure("worker-1"))
@@ -26,14 +26,14 @@ def test_the_first_failure_is_kept() -> None:
     assert events.changed.is_set()
 
 
-def test_failures_during_the_shutdown_are_ignored() -> None:
+def test_failures_during_the_shutdown_are_ignored():
     events = RunEvents(closed=True)
     events.fail(failure("worker-0"))
     assert events.failure is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_are_handled_on_the_event_loop(number: int) -> None:
+def test_signals_are_handled_on_the_event_loop(number):
     async def receive() -> int:
         received: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP
@@ -58,5 +58,5 @@ def test_signals_are_handled_on_the_event_loop(number: int) -> None:
         ([(signal.SIGINT, 100.0), (signal.SIGINT, 101.0), (signal.SIGINT, 101.5)], 101.5, 9),
     ],
 )
-def test_the_signal_that_is_due(requests: list[tuple[int, float]], now: float, due: int) -> None:
+def test_the_signal_that_is_due(requests, now, due):
     assert due_signal(requests, now, grace=30.0) == due

@@ -44,13 +44,13 @@ def process_of(folder: Path, code: str, history: CrashHistory) -> SupervisedProc
     )
 
 
-def test_the_examples_in_docstrings_are_right() -> None:
+def test_the_examples_in_docstrings_are_right():
     results = doctest.testmod(supervised_process)
     assert results.attempted
     assert not results.failed
 
 
-def test_a_process_is_restarted_until_the_runner_gives_up(tmp_path: Path) -> None:
+def test_a_process_is_restarted_until_the_runner_gives_up(tmp_path):
     history = CrashHistory(first_delay=0.0, max_crashes=2, max_unready=9)
     process = process_of(tmp_path, "import sys; sys.exit('no disk')", history)
     messages: list[str] = []
@@ -66,7 +66,7 @@ def test_a_process_is_restarted_until_the_runner_gives_up(tmp_path: Path) -> Non
     assert messages[0] == "worker-0 ended with status 1: no disk (restart 1 in 0 s)"
 
 
-def test_a_stopped_process_is_not_restarted(tmp_path: Path) -> None:
+def test_a_stopped_process_is_not_restarted(tmp_path):
     process = process_of(tmp_path, BECOMES_READY, CrashHistory())
     assert unready([process]) == "worker-0 (not started)"
 
@@ -106,20 +106,18 @@ def steps(gaps: list[float], *, ready: bool = True) -> list[float | str]:
         ([100.0] * 20, False, "it ended 3 times in a row before it was ready"),
     ],
 )
-def test_the_step_after_several_crashes(gaps: list[float], ready: bool, last: float | str) -> None:
+def test_the_step_after_several_crashes(gaps, ready, last):
     assert steps(gaps, ready=ready)[-1] == last
 
 
 @pytest.mark.parametrize(("ever_ready", "kind"), [(False, str), (True, float)])
-def test_an_invalid_configuration_is_final_only_at_the_first_start(
-    ever_ready: bool, kind: type
-) -> None:
+def test_an_invalid_configuration_is_final_only_at_the_first_start(ever_ready, kind):
     # Later, another process may have taken the port in the meantime.
     assert isinstance(CrashHistory(ever_ready=ever_ready).after_exit(0.0, 2, False), kind)
 
 
 @given(st.lists(st.floats(0, 1000), max_size=50), st.booleans())
-def test_delays_stay_within_bounds_and_a_crash_loop_ends(gaps: list[float], ready: bool) -> None:
+def test_delays_stay_within_bounds_and_a_crash_loop_ends(gaps, ready):
     found, limits = steps(gaps, ready=ready), CrashHistory()
     delays = [step for step in found if isinstance(step, float)]
     assert all(limits.first_delay <= delay <= limits.max_delay for delay in delays)
