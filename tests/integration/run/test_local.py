@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import subprocess
@@ -37,6 +38,15 @@ RESOURCE = {
     "kind": "DistributedInput",
     "metadata": {"name": "train"},
 }
+
+
+def reading(function: str, path: str, **more: object) -> dict[str, object]:
+    """Return a resource with an entry point."""
+    entry = {"function": function, "source": {"type": "Path", "path": path}}
+    spec = {"dataset": {"type": "EntryPoint", "entryPoint": entry}, **more}
+    return {**RESOURCE, "spec": spec}
+
+
 ALL = ["dispatcher", "sidecar-0", "trainer-0", "worker-0", "worker-1", "wrapper-0"]
 
 
@@ -84,14 +94,11 @@ def test_connect_finds_the_run_within_the_block_and_the_outer_one_after_it(home)
 def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(home, monkeypatch):
     (home / "code").mkdir()
     (home / "code" / "rows.py").write_text("def dataset_fn(context): ...\n")
-    source = {"type": "Path", "path": "code"}
-    dataset = {
-        "type": "EntryPoint",
-        "entryPoint": {"function": "rows:dataset_fn", "source": source},
-    }
-    with distributed_input.local({**RESOURCE, "spec": {"dataset": dataset}}, workers=3):
+    resource = reading("rows:dataset_fn", "code")
+    before = copy.deepcopy(resource)
+    with distributed_input.local(resource, workers=3):
         assert processes(run_name(home))[3:6] == ["worker-0", "worker-1", "worker-2"]
-    assert source == {"type": "Path", "path": "code"}
+    assert resource == before
 
 
 @pytest.mark.parametrize(
@@ -100,18 +107,7 @@ def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(home
         ("none.yaml", None, r"^none.yaml: cannot be read: No such file or directory$"),
         ({**RESOURCE, "spec": {"seeds": 1}}, None, r"^spec.seeds: unknown field 'seeds': did you"),
         (
-            {
-                **RESOURCE,
-                "spec": {
-                    "dataset": {
-                        "type": "EntryPoint",
-                        "entryPoint": {
-                            "function": "no_rows:f",
-                            "source": {"type": "Path", "path": "."},
-                        },
-                    }
-                },
-            },
+            reading("no_rows:f", "."),
             None,
             r"^spec.dataset.entryPoint.function: no module 'no_rows' in /",
         ),
@@ -215,10 +211,8 @@ def test_connect_reads_every_row_once(home, monkeypatch):
     pytest.importorskip("tensorflow")
     monkeypatch.setattr(local_run, "_RUN", REAL_RUN)
     (home / "local_rows.py").write_text(DATASET)
-    entry = {"function": "local_rows:dataset_fn", "source": {"type": "Path", "path": "."}}
-    dataset = {"type": "EntryPoint", "entryPoint": entry}
-    spec = {"dataset": dataset, "batching": {"globalBatchSize": 8}, "sidecar": {"buffer": "1Mi"}}
-    with distributed_input.local({**RESOURCE, "spec": spec}):
+    limits = {"batching": {"globalBatchSize": 8}, "sidecar": {"buffer": "1Mi"}}
+    with distributed_input.local(reading("local_rows:dataset_fn", ".", **limits)):
         with distributed_input.connect("train") as train:
             rows = [row for batch in train.numpy() for row in batch.tolist()]
     assert sorted(rows) == list(range(1000))

@@ -78,22 +78,16 @@ def test_arguments_arrive_unchanged(start):
 # Signals.
 
 
-def test_sigint_reaches_the_trainer(start):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_trainer(start, number):
     run = start(python(LISTENING))
     run.out.wait_for("ready")
     with processes_end_with(run) as names:
-        run.signal(signal.SIGINT)
-        assert run.wait() == 50 + signal.SIGINT
+        run.signal(number)
+        assert run.wait() == 50 + number
     parts = ["dispatcher", "sidecar-0", "trainer-0", "worker-0", "worker-1", "wrapper-0"]
     assert names == parts
     assert remaining_folders(run.home) == []
-
-
-def test_sigterm_reaches_the_trainer(start):
-    run = start(python(LISTENING))
-    run.out.wait_for("ready")
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 50 + signal.SIGTERM
 
 
 def test_sigint_reaches_all_of_a_shells_children(start):

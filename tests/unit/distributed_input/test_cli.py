@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import io
 import os
 import subprocess
 import sys
 
 import pytest
-import yaml
 
 from distributed_input import cli
-
-INPUT = """\
-apiVersion: distributed-input.dev/v1beta1
-kind: DistributedInput
-metadata: {name: train}
-"""
 
 
 def test_help_names_every_subcommand(capsys):
@@ -142,35 +134,3 @@ def test_the_processes_of_pods_need_no_package_of_commands():
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (printed.returncode, printed.stderr) == (0, "")
-
-
-JOB = """\
-apiVersion: batch/v1
-kind: Job
-metadata: {name: fit}
-spec:
-  template:
-    metadata:
-      labels: {distributed-input.dev/inject: "true"}
-      annotations: {distributed-input.dev/inputs: train}
-    spec: {containers: [{name: trainer, image: "trainer:1"}]}
-"""
-
-
-def test_inject_prints_the_manifests_with_their_sidecar(tmp_path, capsys, monkeypatch):
-    (tmp_path / "job.yaml").write_text(JOB)
-    monkeypatch.setattr("sys.stdin", io.StringIO(INPUT))
-    assert cli.main(["inject", "-f", str(tmp_path / "job.yaml"), "-f", "-", "--image", "a:1"]) == 0
-    job, resource = yaml.safe_load_all(capsys.readouterr().out)
-    assert job["spec"]["template"]["spec"]["initContainers"][0]["image"] == "a:1"
-    assert resource == yaml.safe_load(INPUT)
-
-
-def test_inject_reports_what_is_invalid(tmp_path, capsys):
-    (tmp_path / "job.yaml").write_text(JOB)
-    assert cli.main(["inject", "-f", str(tmp_path / "job.yaml"), "--image", "a:1"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "Job fit: no DistributedInput 'train'" in err
-    assert cli.main(["inject", "-f", str(tmp_path / "none.yaml")]) == 2
-    assert "none.yaml: cannot be read" in capsys.readouterr().err

@@ -26,7 +26,7 @@ def test_the_dispatchers_that_are_ready(tmp_path):
     (found,) = _of_run(RunFolders("r", tmp_path, tmp_path))
     found.client.close()
     assert found.client._is_local, "its processes run on this machine"
-    assert (found.name, found.address, found.reread()) == ("train", "127.0.0.1:4567", ())
+    assert (found.name, found.address) == ("train", "127.0.0.1:4567")
 
 
 def test_a_run_that_ends_in_the_meantime_has_none(tmp_path, monkeypatch):

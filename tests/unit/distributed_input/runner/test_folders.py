@@ -9,7 +9,6 @@ import os
 import stat
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -165,17 +164,6 @@ def test_a_live_run_keeps_its_folders(home):
         fcntl.flock(lock, fcntl.LOCK_EX)
         with folders.create(home, {}):
             assert live.exists()
-
-
-def test_a_folder_without_a_lock_is_removed_only_when_it_is_old(home):
-    young = home / "run-00"
-    young.mkdir()
-    folders.remove_stale(home)
-    assert young.exists()
-    an_hour_ago = time.time() - 3600
-    os.utime(young, (an_hour_ago, an_hour_ago))
-    folders.remove_stale(home)
-    assert not young.exists()
 
 
 def test_a_default_folder_that_others_may_write_to_is_rejected(home):

@@ -15,7 +15,6 @@ from distributed_input.runner.kubectl import (
     INPUTS,
     ClusterInput,
     forwarded,
-    get_input,
     problems_of,
 )
 
@@ -173,13 +172,3 @@ def test_each_problem_is_reported_once():
         "cluster`",
     )
     assert problems_of({}) == ()
-
-
-def test_problems_are_read_without_a_forwarded_port(folder):
-    condition = {"type": "Ready", "status": "False", "reason": "R", "message": "no workers"}
-    answer = {f"get {INPUTS}": {"status": {"conditions": [condition]}}}
-    (folder / "answers.json").write_text(json.dumps(answer))
-    assert problems_of(get_input("train", "team", 10)) == ("Ready is False (R): no workers",)
-    assert (folder / "calls").read_text().splitlines() == [
-        f"get {INPUTS} train --namespace team --output json"
-    ]

@@ -44,24 +44,6 @@ def test_files():
     assert complete("run", "input.yaml", "--", "in")[0].startswith("file,")
 
 
-def test_bash_completes_a_flag(capsys, tmp_path):
-    """The script calls the command by its name."""
-    assert cli.main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    program = tmp_path / "distributed-input"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m distributed_input.cli "$@"\n')
-    program.chmod(0o755)
-    words = "COMP_WORDS=(distributed-input run --tra); COMP_CWORD=2"
-    call = '_distributed_input_completion distributed-input; printf "%s" "${COMPREPLY[@]}"'
-    done = subprocess.run(
-        ["bash", "-c", f"complete() {{ :; }}\n{script}\n{words}\n{call}"],
-        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == "--trainers", done.stderr
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_valid(shell, capsys):
     assert cli.main(["completion", shell]) == 0

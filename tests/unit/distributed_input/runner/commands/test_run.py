@@ -98,11 +98,6 @@ def file(tmp_path, monkeypatch):
     [
         (INPUT.partition("metadata")[0], "metadata: "),
         (INPUT + "spec: {worker: {replicas: 2}}\n", "spec.worker: "),
-        (INPUT + "spec: {workers: {replicas: two}}\n", "spec.workers.replicas: "),
-        (
-            INPUT + "spec: {workers: {autoscaling: {minReplicas: 4, maxReplicas: 2}}}\n",
-            "maxReplicas",
-        ),
     ],
 )
 def test_an_error_in_the_file_is_one_line_and_starts_no_process(file, text, message, capsys):

@@ -96,36 +96,3 @@ def test_the_json_without_the_package_of_the_models_has_the_remedy(file, capsys,
         monkeypatch.setitem(sys.modules, f"distributed_input.api.resource.{name}", None)
     (problem,) = json_of(file, capsys)["problems"]
     assert "pip install" in problem["message"]
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "two"])
-def test_the_number_of_trainers_is_positive(file, number, capsys):
-    assert cli.main(["validate", str(file), f"--trainers={number}"]) == 2
-    assert "Invalid value for '--trainers'" in capsys.readouterr().err
-
-
-NESTED = """\
-apiVersion: distributed-input.dev/v1beta1
-kind: DistributedInput
-metadata: {name: train}
-spec:
-  partitions: 8
-  dataset:
-    type: EntryPoint
-    entryPoint:
-      function: digits:dataset_fn
-      source:
-        type: Path
-        path: FOLDER
-"""
-
-
-def test_a_problem_has_the_line_of_a_nested_field(tmp_path, capsys):
-    file = tmp_path / "input.yaml"
-    file.write_text(NESTED.replace("FOLDER", "missing"))
-    assert cli.main(["validate", str(file), "--trainers", "3"]) == 2
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(": ")[:2] for line in lines] == [
-        [f"{file}:12", "spec.dataset.entryPoint.source.path"],
-        [f"{file}:5", "spec.partitions"],
-    ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 
+import pytest
+
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import InputStats, StatusSample
 from tests.unit.distributed_input.runner.samples import STALL, STALLED, consumer, worker
@@ -32,9 +34,16 @@ def test_an_input_that_delivers_rows_shows_its_rates():
     )
 
 
-def test_an_input_that_stalls_shows_what_it_waits_for():
-    line = formatting.progress_line("train", sampled(*[500] * 9, waiting_for="a worker"), 2)
-    assert line.endswith("workers 1/2 | waiting for: a worker")
+@pytest.mark.parametrize(
+    ("stats", "ending"),
+    [
+        (sampled(*[500] * 9, waiting_for="a worker"), "workers 1/2 | waiting for: a worker"),
+        (sampled(0, 0, waiting_for="split 3"), "train: waiting for: split 3 | workers 1/2"),
+        (sampled(0, 10, replay_mismatches=2), "workers 1/2 | replay mismatches 2"),
+    ],
+)
+def test_what_needs_attention_is_at_the_end(stats, ending):
+    assert formatting.progress_line("train", stats, 2).endswith(ending)
 
 
 def test_an_unreachable_dispatcher_is_shown_with_the_last_count():
@@ -42,16 +51,6 @@ def test_an_unreachable_dispatcher_is_shown_with_the_last_count():
     stats.add(None, 2.0)
     line = "train: epoch 1 | at least 500 rows | dispatcher not reachable"
     assert formatting.progress_line("train", stats, 2) == line
-
-
-def test_before_the_first_rows_only_the_reason_for_waiting_is_shown():
-    line = formatting.progress_line("train", sampled(0, 0, waiting_for="split 3"), 2)
-    assert line == "train: waiting for: split 3 | workers 1/2"
-
-
-def test_replay_mismatches_are_shown_if_there_are_any():
-    stats = sampled(0, 10, replay_mismatches=2)
-    assert "replay mismatches 2" in formatting.progress_line("train", stats, 1)
 
 
 def test_a_table_aligns_its_columns():
