@@ -119,7 +119,7 @@ def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(home
 )
 def test_an_invalid_argument_is_a_config_error(home, resource, workers, message):
     with pytest.raises(ConfigError, match=message):
-        distributed_input.local(resource, workers=workers)  # type: ignore[arg-type]
+        distributed_input.local(resource, workers=workers)
     assert os.environ[DIR_ENV] == "outer"
 
 

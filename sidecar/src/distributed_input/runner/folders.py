@@ -110,12 +110,8 @@ def create(
 ) -> Iterator[RunFolders]:
     """Create the folders of one run, and remove them on exit.
 
-    First removes the folders of dead runs.
-
-    Args:
-        parent: folder to create them in; None selects `default_parent`.
-        env: the environment.
-        shared_bytes: space that the run needs in the shared folder.
+    First removes the folders of dead runs. `parent`: None selects `default_parent`. `shared_bytes`
+    is the space that the run needs in the shared folder.
 
     Raises:
         ConfigError: a folder cannot be created, others may write to it, or it has no space.

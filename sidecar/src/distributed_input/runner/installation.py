@@ -126,8 +126,7 @@ def check_tensorflow(version: Versions) -> Check:
 
 def check_run_packages(version: Versions) -> Check:
     """Check what `run`, `validate` and `local` need."""
-    missing = [name for name in _RUN_PACKAGES if version(name) is None]
-    if missing:
+    if missing := [name for name in _RUN_PACKAGES if version(name) is None]:
         text = f"{', '.join(missing)} not installed: `distributed-input run` needs them: {_INSTALL}"
         return Check("run", Result.WARNING, text)
     return Check("run", Result.OK, "the packages of `distributed-input run` are installed")

@@ -46,10 +46,7 @@ class ClusterInput:
 def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[ClusterInput]:
     """Forward a port of this machine to the dispatcher of an input.
 
-    Args:
-        name: name of the input.
-        namespace: its namespace. None: that of the kubeconfig's context.
-        seconds: limit for each command of kubectl.
+    Each command of kubectl has `seconds`. Without a namespace, it is that of the context.
 
     Raises:
         ConfigError: kubectl is not installed, or refuses.

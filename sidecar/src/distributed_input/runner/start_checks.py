@@ -56,12 +56,8 @@ def check_target(flag: str, path: Path, is_folder: bool) -> None:
 def entry_point_problem(target: str, folder: str | None) -> str:
     """Return what is wrong with the module or the name of an entry point; "" if nothing is.
 
-    The module is searched and not imported, which takes TensorFlow's import. What is not certain is
-    left to the workers.
-
-    Args:
-        target: "package.module:function".
-        folder: the folder in front of Python's path. None: none.
+    The module is searched, in `folder` and Python's path, and not imported, which takes
+    TensorFlow's import. What is not certain is left to the workers.
     """
     module, _, attribute = target.partition(":")
     places = [*([folder] if folder else []), os.getcwd(), *sys.path]

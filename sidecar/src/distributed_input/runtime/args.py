@@ -96,12 +96,8 @@ def parse(
 ) -> argparse.Namespace:
     """Parse the flags and the document in the environment, and set up the log.
 
-    Settings of the document that the parser does not have are ignored, see `process_config`.
-
-    Args:
-        part: name of the process in its log.
-        flags_parser: has the flag --log-level.
-        argv: the flags. None: those of this process.
+    Settings of the document that the parser does not have are ignored, see `process_config`. The
+    parser has the flag --log-level. Without `argv`, the flags are those of this process.
 
     Raises:
         ConfigError: the document is invalid.

@@ -12,14 +12,14 @@ from distributed_input.runner.command_line import POSITIVE_SECONDS, SECONDS, arg
 @pytest.mark.parametrize("text", ["-1", "x", ""])
 def test_seconds_are_a_number(text):
     with pytest.raises(click.BadParameter):
-        SECONDS.convert(text, None, None)
+        SECONDS(text)
 
 
 def test_a_time_limit_is_more_than_0_seconds():
-    assert SECONDS.convert("0", None, None) == 0
-    assert POSITIVE_SECONDS.convert("0.5", None, None) == 0.5
+    assert SECONDS("0") == 0
+    assert POSITIVE_SECONDS("0.5") == 0.5
     with pytest.raises(click.BadParameter):
-        POSITIVE_SECONDS.convert("0", None, None)
+        POSITIVE_SECONDS("0")
 
 
 @pytest.mark.parametrize(("error", "status"), [(ConfigError, 2), (UnavailableError, 1)])

@@ -27,11 +27,8 @@ View = Callable[[InputHistory], dict[str, Any]]
 class Sampler:
     """The histories of all inputs, filled by a thread. A context manager.
 
-    Args:
-        found: opens the dispatchers, again and again.
-        view: JSON values of a history with at least one sample.
-        seconds: time between two samples.
-        timeout: time limit for a response.
+    `found` opens the dispatchers, again and again. `view` returns the JSON values of a history
+    with a sample. `seconds` are between two samples, and `timeout` is that of a response.
     """
 
     def __init__(self, found: Open, view: View, seconds: float, timeout: float) -> None:

@@ -19,13 +19,7 @@ _SERVICE = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
 
 
 class StatusClient:
-    """A channel to one dispatcher.
-
-    Args:
-        address: host:port.
-        credentials: of its input.
-        is_local: all processes of the input run on this machine.
-    """
+    """A channel to one dispatcher. `is_local`: all processes of the input run on this machine."""
 
     def __init__(self, address: str, credentials: Credentials, is_local: bool = False) -> None:
         self.address = address

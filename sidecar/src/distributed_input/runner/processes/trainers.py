@@ -107,13 +107,11 @@ def start_wrappers(
 async def run_trainers(
     all_trainers: Sequence[Trainer], events: RunEvents, grace: float, log: Callable[[str], None]
 ) -> int:
-    """Start the trainers and wait until all have ended.
+    """Start the trainers and wait until all have ended. Return the exit status of the first one
+    that failed; 0 if none did.
 
     If `events` requests it, the runner gave up on a process, or one trainer failed, the others
     get a signal and `grace` seconds to end.
-
-    Returns:
-        The exit status of the first trainer that failed; 0 if none did.
     """
     for trainer in all_trainers:
         if trainer.index > 0:

@@ -119,14 +119,8 @@ def parent_of(name: str) -> Path:
 
 @contextlib.contextmanager
 def temporary(name: str, is_needed: Callable[[Path], bool] = lambda _: False) -> Iterator[Path]:
-    """Create a locked temporary folder, and remove those of dead processes with the same name.
-
-    Args:
-        name: name of the folders' parent in the folder for temporary files.
-        is_needed: returns whether to keep the folder of a dead process for now.
-
-    Raises:
-        ConfigError: the parent belongs to another user.
+    """Create a locked temporary folder, and remove those of dead processes with the same name,
+    unless they are still needed. Their parent is that of `parent_of`.
     """
     parent = parent_of(name)
     for folder in parent.iterdir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def sampled(*rows: int, **more: object) -> InputStats:
     """Return statistics with one sample per second."""
     stats = InputStats()
     for now, count in enumerate(rows):
-        fields: dict[str, object] = {"rows": count, "batches": count // 10, "buffer_fill": 0.5}
+        fields: dict[str, Any] = {"rows": count, "batches": count // 10, "buffer_fill": 0.5}
         fields.update(wall_seconds=float(now), wait_seconds=now / 4, **more)
         stats.add(StatusSample([consumer(**fields)], [worker()]), float(now))
     return stats

@@ -15,8 +15,9 @@ from distributed_input.runner.display.status_client import StatusClient, busy_sh
 from tests.unit.distributed_input.runner.samples import worker
 from tests.unit.distributed_input.runtime.served import Echo, served
 
-COUNTS = {"rows": 100, "batches": 10, "wait_seconds": 1.0, "wall_seconds": 4.0}
-LAST = dispatcher_pb2.ConsumerHeartbeatRequest(job="train", index=1, incarnation="i", **COUNTS)
+LAST = dispatcher_pb2.ConsumerHeartbeatRequest(
+    job="train", index=1, incarnation="i", rows=100, batches=10, wait_seconds=1.0, wall_seconds=4.0
+)
 RESPONSE = dispatcher_pb2.StatusResponse(
     workers=[worker("w"), worker("x")],
     consumers=[dispatcher_pb2.ConsumerInfo(last=LAST)],
