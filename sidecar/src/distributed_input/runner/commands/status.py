@@ -50,7 +50,7 @@ def as_text(status: StatusSample) -> str:
     """Return two tables, consumers and workers, with lines about what needs attention."""
     rows: list[tuple[str, ...]] = [_HEADER]
     rows += [_consumer_row(consumer) for consumer in status.consumers]
-    text = formatting.table(rows, indent="") if status.consumers else "no trainer is connected\n"
+    text = formatting.table(rows, indent="", empty="no trainer is connected")
     text += "".join(map(_differences, status.consumers))
     for job in status.jobs:
         text += "".join(f"{job.name}: warning: {one}\n" for one in job.warnings)
@@ -62,8 +62,6 @@ def as_text(status: StatusSample) -> str:
         if job.split_bytes >= 1 << 20:
             size = -(-job.split_bytes // (1 << 20))
             text += f"{job.name}: the shuffle buffers of an open split hold about {size:,} MiB\n"
-    if not status.workers:
-        return text + "no worker is registered\n"
     header = ("worker", "streams", "rows", "busy", "")
     workers = [
         (
@@ -85,7 +83,7 @@ def as_text(status: StatusSample) -> str:
         for worker in status.workers
         if (failure := dataset_failure(worker))
     ]
-    table = formatting.table([header, *workers], indent="")
+    table = formatting.table([header, *workers], indent="", empty="no worker is registered")
     return f"{text}\n{table}" + "".join([*stalled, *failures])
 
 

@@ -69,9 +69,7 @@ def as_text(rates: Mapping[str, Any]) -> str:
         )
         for one in rates["consumers"]
     ]
-    text = (
-        formatting.table(trainers, indent="") if rates["consumers"] else "no trainer is connected\n"
-    )
+    text = formatting.table(trainers, indent="", empty="no trainer is connected")
     workers: list[tuple[str, ...]] = [("worker", "streams", "rows/s", "CPUs busy")]
     workers += [
         (
@@ -82,10 +80,7 @@ def as_text(rates: Mapping[str, Any]) -> str:
         )
         for one in rates["workers"]
     ]
-    table = (
-        formatting.table(workers, indent="") if rates["workers"] else "no worker is registered\n"
-    )
-    return f"{text}\n{table}"
+    return f"{text}\n{formatting.table(workers, indent='', empty='no worker is registered')}"
 
 
 def as_json(before: StatusSample, after: StatusSample, seconds: float) -> dict[str, Any]:

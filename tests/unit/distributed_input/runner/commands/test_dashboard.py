@@ -45,22 +45,21 @@ def test_a_signal_ends_it_like_ctrl_c(number, tmp_path, monkeypatch):
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(dashboard, "serving", serving)
-    handler = lambda *_: None  # noqa: E731
-    former = signal.signal(number, handler)
+    former = signal.signal(number, signal.SIG_DFL)
     try:
         assert cli.main(["dashboard", "--seconds", "0.1", "--timeout", "0.1"]) == 0
-        assert signal.getsignal(number) is handler
     finally:
         signal.signal(number, former)
 
 
 def test_an_ignored_signal_stays_ignored():
-    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
     try:
-        with dashboard._ended_by_signals():
-            signal.raise_signal(signal.SIGHUP)
+        dashboard._end_on_signals()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGHUP, former)
+        for number, handler in zip((signal.SIGHUP, signal.SIGTERM), former, strict=True):
+            signal.signal(number, handler)
 
 
 def test_the_command_for_another_machine_has_a_terminal():

@@ -87,7 +87,7 @@ def file(tmp_path, monkeypatch):
     def fail(*_: object) -> None:
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr(command, "_execute", fail)
+    monkeypatch.setattr(command, "Supervisor", fail)
     file = tmp_path / "input.yaml"
     file.write_text(INPUT)
     return file
