@@ -37,12 +37,9 @@ def test_no_subcommand_is_status_2(capsys):
     assert "distributed-input --help" in capsys.readouterr().err
 
 
-def test_help_is_a_subcommand_too(capsys):
+def test_help_of_a_command(capsys):
     assert cli.main(["help"]) == 0
     assert "examples:" in capsys.readouterr().out
-
-
-def test_help_of_a_command(capsys):
     assert cli.main(["help", "top"]) == 0
     assert "Usage: distributed-input top" in capsys.readouterr().out
     assert cli.main(["help", "topp"]) == 2

@@ -36,6 +36,13 @@ def dead_run(base: Path, name: str = "0123456789ab") -> Path:
     return folder
 
 
+def refused(text: str, parent: Path | None, shared_bytes: int = 0, **env: str) -> None:
+    """Check that the folders of a run cannot be created, with this error."""
+    with pytest.raises(ConfigError, match=text):
+        with folders.create(parent, env, shared_bytes):
+            pass
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -80,20 +87,14 @@ def test_buffers_that_do_not_fit_into_shared_memory_use_the_other_folder(home, m
         assert created.shared.is_relative_to(memory)
     with folders.create(home, {}, shared_bytes=65 << 20) as created:
         assert created.shared == created.path / "shared"
-    with pytest.raises(
-        ConfigError, match=r"1024 MiB free.* need 2048 MiB: lower spec\.sidecar\.buffer"
-    ):
-        with folders.create(home, {}, shared_bytes=2 << 30):
-            pass
+    refused(r"1024 MiB free.* need 2048 MiB: lower spec\.sidecar\.buffer", home, 2 << 30)
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_rejected(home, monkeypatch):
     monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
     long = home / ("x" * 60)
     text = rf"^folder {long}: its path has {len(str(long))} bytes, at most 60 .*; set another"
-    with pytest.raises(ConfigError, match=text):
-        with folders.create(long, {}):
-            pass
+    refused(text, long)
 
 
 def test_the_error_about_a_default_folder_names_the_variable(home, monkeypatch):
@@ -105,9 +106,7 @@ def test_the_error_about_a_default_folder_names_the_variable(home, monkeypatch):
     monkeypatch.setattr(folders, "_free_bytes", lambda at: 0 if memory in at.parents else 1 << 40)
     variables = {"TMPDIR=/tmp": {}, "another XDG_RUNTIME_DIR": {"XDG_RUNTIME_DIR": str(long)}}
     for remedy, env in variables.items():
-        with pytest.raises(ConfigError, match=f"^folder .*; set {remedy}, or another folder with"):
-            with folders.create(None, env, shared_bytes=1):
-                pass
+        refused(f"^folder .*; set {remedy}, or another folder with", None, 1, **env)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such names")
@@ -121,9 +120,7 @@ def test_a_path_that_is_not_utf_8_is_rejected(home, monkeypatch):
             pass
     str(raised.value).encode()
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(other))
-    with pytest.raises(ConfigError, match=text + "TMPDIR=/tmp, or another folder"):
-        with folders.create(None, {}):
-            pass
+    refused(text + "TMPDIR=/tmp, or another folder", None)
     assert list(other.iterdir()) == []
 
 
@@ -145,9 +142,7 @@ def test_a_runtime_folder_that_is_too_long_is_not_used_for_sockets(home, monkeyp
 
 def test_a_path_that_grpc_cannot_use_is_rejected(home, monkeypatch):
     monkeypatch.setattr(folders, "_SHARED_MEMORY", home / "none")
-    with pytest.raises(ConfigError, match="comma"):
-        with folders.create(home / "a,b", {}):
-            pass
+    refused("comma", home / "a,b")
 
 
 def test_the_next_run_removes_the_folders_of_dead_runs(home):
@@ -170,48 +165,36 @@ def test_a_default_folder_that_others_may_write_to_is_rejected(home):
     base = home / "distributed-input"
     base.mkdir(mode=0o700)
     base.chmod(0o777)
-    with pytest.raises(ConfigError, match="chmod 700`, or set another folder with --dir"):
-        with folders.create(None, {"XDG_RUNTIME_DIR": str(home)}):
-            pass
+    refused("chmod 700`, or set another folder with --dir", None, XDG_RUNTIME_DIR=str(home))
 
 
 def test_a_link_in_place_of_the_default_folder_is_rejected(home):
     (home / "elsewhere").mkdir()
     (home / "distributed-input").symlink_to(home / "elsewhere")
-    with pytest.raises(ConfigError, match="not a folder that you own"):
-        with folders.create(None, {"XDG_RUNTIME_DIR": str(home)}):
-            pass
+    refused("not a folder that you own", None, XDG_RUNTIME_DIR=str(home))
 
 
 def test_the_error_names_a_folder_that_cannot_be_created(home):
     (home / "file").touch()
-    with pytest.raises(ConfigError, match=r"folder .*file/x: .*--dir"):
-        with folders.create(home / "file" / "x", {}):
-            pass
+    refused(r"folder .*file/x: .*--dir", home / "file" / "x")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line_with_the_flag(home, monkeypatch):
     """Access rights do not show a read-only mount."""
-    refused = home
+    sealed = home
 
     def locked(folder: Path) -> contextlib.AbstractContextManager[Path]:
-        if folder.is_relative_to(refused):
+        if folder.is_relative_to(sealed):
             raise OSError(errno.EROFS, "Read-only file system", str(folder))
         return locked_folders.locked(folder)
 
     monkeypatch.setattr(folders, "locked", locked)
     text = "cannot create a folder in it: Read-only file system; set"
-    with pytest.raises(ConfigError, match=f"^--dir {home}: {text} another folder with --dir$"):
-        with folders.create(home, {}):
-            pass
+    refused(f"^--dir {home}: {text} another folder with --dir$", home)
     default = home / "distributed-input"
-    with pytest.raises(ConfigError, match=f"^folder {default}: {text} another XDG_RUNTIME_DIR"):
-        with folders.create(None, {"XDG_RUNTIME_DIR": str(home)}):
-            pass
-    refused = home / "shm"
-    with pytest.raises(ConfigError, match=f"^folder {home}/shm/.*: {text}"):
-        with folders.create(home, {}):
-            pass
+    refused(f"^folder {default}: {text} another XDG_RUNTIME_DIR", None, XDG_RUNTIME_DIR=str(home))
+    sealed = home / "shm"
+    refused(f"^folder {home}/shm/.*: {text}", home)
     assert list(home.glob("run-*")) == []
 
 

@@ -83,12 +83,6 @@ def test_python(version, system, result):
     assert check_python(version, system).result is result
 
 
-def test_doctor_says_what_works_on_macos():
-    text = check_python((3, 12), "Darwin").text
-    assert "`run`, `local` and the client" in text
-    assert text.endswith("Use Linux for --workers local")
-
-
 def test_packages():
     assert check_packages(GOOD.get).result is Result.OK
     old = check_packages({**GOOD, "protobuf": "4.25.0"}.get)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 from distributed_input.api.config import CodeSource, DatasetConfig, InputConfig
 from distributed_input.runner import plan
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.plan import PROGRAMS, Plan, PlannedInput, PlannedTfDataService
+from distributed_input.runner.plan import Plan, PlannedInput, PlannedTfDataService
 
 FILES = RunFolders("r", Path("/run"), Path("/shm"))
 CODE = DatasetConfig("code:dataset_fn", source=CodeSource(path="/code"))
@@ -37,12 +36,6 @@ def command(
 
 def flags(command: list[str], name: str) -> list[str]:
     return [after for flag, after in itertools.pairwise(command) if flag == name]
-
-
-def test_names_contain_the_input_if_there_are_several():
-    assert of(ONE).process_name("worker", ONE, 1) == "worker-1"
-    assert of(ONE, TWO).process_name("worker", ONE, 1) == "train-worker-1"
-    assert of(ONE, TWO).process_name("sidecar", index=0) == "sidecar-0"
 
 
 def test_a_worker_gets_the_resources_settings():
@@ -82,12 +75,6 @@ def test_every_input_has_its_own_token():
     names = ("train-dispatcher", "train-worker-0", "eval-worker-0", "sidecar-0")
     tokens = [flags(command(name, ONE, TWO), "--token-file") for name in names]
     assert tokens == [["/run/tokens/train"]] * 2 + [["/run/tokens/eval"], ["/run/tokens"]]
-
-
-def test_the_configuration_contains_every_input():
-    assert plan.sidecar_config(of(ONE, TWO)) == {
-        "inputs": {"train": ONE.config.to_json(), "eval": TWO.config.to_json()}
-    }
 
 
 def test_processes_do_not_get_the_trainers_accelerators_or_cluster():
@@ -159,8 +146,3 @@ def test_trainers_get_the_address_of_the_tf_data_service():
     other = replace(WITH_SERVICE, name="eval", tf_data_service=PlannedTfDataService(7090, (3,)))
     both = plan.trainer_env({}, of(WITH_SERVICE, other, ONE), FILES, 0, [])
     assert both[name] == "train=grpc://127.0.0.1:7080,eval=grpc://127.0.0.1:7090"
-
-
-def test_every_program_is_a_module_of_this_package():
-    for _, _, module in PROGRAMS.values():
-        assert importlib.util.find_spec(f"{module}.__main__") is not None

@@ -30,6 +30,7 @@ LIBRARY = "E0000 00:00:1763713440.000000    7 server.cc:5] shutting down"
 )
 def test_the_last_error_is_the_cause_of_the_exit(tmp_path, lines, cause):
     log = tmp_path / "process.log"
+    assert process_logs.cause_of_exit(log) == ""
     log.write_text("".join(f"{line}\n" for line in lines))
     assert process_logs.cause_of_exit(log) == cause
 
@@ -39,10 +40,6 @@ def test_a_logged_exception_is_part_of_the_cause(tmp_path):
     entry = {"level": "error", "message": "failed", "traceback": "Trace\n  x\nValueError: 3"}
     log.write_text(json.dumps(entry))
     assert process_logs.cause_of_exit(log) == "failed ValueError: 3"
-
-
-def test_without_a_log_there_is_no_cause(tmp_path):
-    assert process_logs.cause_of_exit(tmp_path / "none") == ""
 
 
 def test_a_log_can_be_trimmed_while_a_process_writes_it(tmp_path):

@@ -54,38 +54,24 @@ def test_the_measured_resource_has_no_limits_that_end_it(file):
         ("a: [", "input.yaml:"),
     ],
 )
-def test_an_unsuitable_file_is_status_2(file, text, message, capsys):
+def test_an_unsuitable_file_is_status_2(file, text, message, called):
     file.write_text(text)
-    assert cli.main(["bench", str(file)]) == 2
-    out, err = capsys.readouterr()
+    out, err = called(["bench", str(file)], 2)
     assert out == ""
     assert message in err
     assert err.startswith("distributed-input bench: ")
 
 
-def test_without_tensorflow_the_message_says_what_to_install(file, monkeypatch, capsys):
+def test_without_tensorflow_the_message_says_what_to_install(file, monkeypatch, called):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "tensorflow" else True
     )
-    assert cli.main(["bench", str(file)]) == 2
-    assert "pip install 'distributed-input[run]'" in capsys.readouterr().err
+    assert "pip install 'distributed-input[run]'" in called(["bench", str(file)], 2).err
 
 
 @pytest.mark.parametrize("flags", [["--workers", "0"], ["--seconds", "0"], ["--workers"]])
 def test_an_invalid_flag_is_status_2(file, flags):
     assert cli.main(["bench", str(file), *flags]) == 2
-
-
-def test_the_text_has_the_gain_the_next_step_and_notes():
-    base = [Measured(0, 1000, 1.0, 1.0, {}), Measured(0, 2000, 1.0, 1.0, {})]
-    found = Comparison("a", "input.yaml", 2, 0.0, base, [Measured(1, 9000, 1.0, 1.0, {})])
-    lines = bench.as_text(found).splitlines()
-    assert [line[:5] for line in lines if line[:5] in ("gain:", "next:", "note:")] == [
-        "gain:",
-        "next:",
-        "note:",
-    ]
-    assert max(map(len, lines)) <= 100
 
 
 class Process:

@@ -45,9 +45,8 @@ def test_files():
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_valid(shell, capsys):
-    assert cli.main(["completion", shell]) == 0
-    text = capsys.readouterr().out
+def test_the_script_is_valid(shell, called):
+    text = called(["completion", shell]).out
     assert "_DISTRIBUTED_INPUT_COMPLETE" in text
     if program := shutil.which(shell):
         subprocess.run([program, "-n"], input=text, text=True, check=True)

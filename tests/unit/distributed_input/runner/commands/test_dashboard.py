@@ -24,10 +24,9 @@ def test_the_view_is_what_the_other_commands_print():
     assert found["trainers"][0]["trainer"] == "train/0"
 
 
-def test_bad_flags_are_status_2(capsys):
+def test_bad_flags_are_status_2(called):
     """They are not the state of runs, which may change while the page is open."""
-    assert cli.main(["dashboard", "-n", "team", "--port", "0"]) == 2
-    assert "--namespace: set NAME too" in capsys.readouterr().err
+    assert "--namespace: set NAME too" in called(["dashboard", "-n", "team", "--port", "0"], 2).err
 
 
 @pytest.mark.parametrize("port", ["-1", "70000", "http"])

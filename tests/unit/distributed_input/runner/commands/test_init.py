@@ -34,17 +34,15 @@ def test_the_name_is_by_default_that_of_the_folder(tmp_path, folder, name):
     assert written(tmp_path / folder) == starter_files(name, 2, 64)
 
 
-def test_a_file_that_exists_is_kept(tmp_path, capsys):
+def test_a_file_that_exists_is_kept(tmp_path, called):
     (tmp_path / "train.py").write_text("mine")
-    assert cli.main(["init", str(tmp_path)]) == 2
-    assert f"already exists: {tmp_path / 'train.py'}. Use" in capsys.readouterr().err
+    assert f"already exists: {tmp_path / 'train.py'}. Use" in called(["init", str(tmp_path)], 2).err
     assert written(tmp_path) == {"train.py": "mine"}
 
 
-def test_a_folder_that_cannot_be_created_is_an_error(tmp_path, capsys):
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path, called):
     (tmp_path / "file").write_text("")
-    assert cli.main(["init", str(tmp_path / "file" / "below")]) == 2
-    assert "Not a directory" in capsys.readouterr().err
+    assert "Not a directory" in called(["init", str(tmp_path / "file" / "below")], 2).err
 
 
 @pytest.mark.parametrize("flag", ["--name=Photos", "--name=a.b", "--workers=0", "--batch-size=x"])
@@ -72,12 +70,11 @@ def test_a_terminal_is_asked_for_what_no_flag_sets(tmp_path, monkeypatch, capsys
     assert "'Photos' is not a valid name" in printed
 
 
-def test_a_terminal_without_an_answer_is_status_1(tmp_path, monkeypatch, capsys):
+def test_a_terminal_without_an_answer_is_status_1(tmp_path, monkeypatch, called):
     def closed(_: str) -> str:
         raise EOFError
 
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr("click.termui.visible_prompt_func", closed)
-    assert cli.main(["init", str(tmp_path / "new")]) == 1
-    assert capsys.readouterr().err.endswith("Aborted: set the flags\n")
+    assert called(["init", str(tmp_path / "new")], 1).err.endswith("Aborted: set the flags\n")

@@ -60,10 +60,9 @@ def test_a_local_run(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("flags", [[], ["--follow"], ["-n", "team"]])
-def test_without_a_run_or_a_name(flags, tmp_path, monkeypatch, capsys):
+def test_without_a_run_or_a_name(flags, tmp_path, monkeypatch, called):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert cli.main(["logs", *flags]) == 2
-    assert "set NAME" in capsys.readouterr().err
+    assert "set NAME" in called(["logs", *flags], 2).err
 
 
 KUBECTL = """\
@@ -88,9 +87,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_an_input_that_does_not_exist(folder, capsys):
-    assert cli.main(["logs", "digts", "-n", "team"]) == 2
-    assert capsys.readouterr().err == (
+def test_an_input_that_does_not_exist(folder, called):
+    assert called(["logs", "digts", "-n", "team"], 2).err == (
         "distributed-input logs: `kubectl get distributedinputs.distributed-input.dev "
         "digts --namespace team --output json`: Error from server (NotFound): distributedinputs "
         '"digts" not found\n'

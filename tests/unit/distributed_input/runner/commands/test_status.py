@@ -45,17 +45,14 @@ def address(token_file):
         yield server.address
 
 
-def test_the_status_command_prints_tables_or_json(address, token_file, capsys):
+def test_the_status_command_prints_tables_or_json(address, token_file, called):
     flags = ["--dispatcher", address, "--token-file", token_file]
-    assert cli.main(["status", *flags]) == 0
-    assert capsys.readouterr().out == (
+    assert called(["status", *flags]).out == (
         "no trainer is connected\n\nworker  streams  rows   busy\nh:1           0     9  2.5 s\n"
     )
-    assert cli.main(["status", *flags, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(called(["status", *flags, "--json"]).out)
     assert (printed["input"], printed["jobs"]) == (None, ["train"])
-    assert cli.main(["status", *flags, "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == printed
+    assert json.loads(called(["status", *flags, "-o", "json"]).out) == printed
 
 
 def test_tables_of_trainers_and_workers():
@@ -120,10 +117,9 @@ def test_the_memory_of_open_splits_is_shown():
     assert command.as_json(status)["split_bytes"] == {"train": 5 << 20, "small": 9}
 
 
-def test_the_runs_of_this_machine_are_found(address, tmp_path, monkeypatch, capsys):
+def test_the_runs_of_this_machine_are_found(address, tmp_path, monkeypatch, capsys, called):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert cli.main(["status"]) == 2
-    assert f"below {tmp_path / 'distributed-input'}: start" in capsys.readouterr().err
+    assert f"below {tmp_path / 'distributed-input'}: start" in called(["status"], 2).err
     with folders.create(None, os.environ) as run:
         run.tokens.mkdir()
         assert cli.main(["status"]) == 2  # it has no dispatcher yet

@@ -32,21 +32,19 @@ def test_a_valid_file_is_status_0(file, capsys):
     assert capsys.readouterr().out.startswith(f"{file}: train is valid: ")
 
 
-def test_warnings_follow_the_valid_input(file, capsys):
+def test_warnings_follow_the_valid_input(file, capsys, called):
     file.write_text(INPUT.partition("spec:")[0])
-    assert cli.main(["validate", str(file), "--trainers", "3"]) == 0
-    valid, warning = capsys.readouterr().out.splitlines()
+    valid, warning = called(["validate", str(file), "--trainers", "3"]).out.splitlines()
     assert valid.startswith(f"{file}: train is valid: ")
     assert warning.startswith(f"{file}: warning: train: whether 3 trainers can share it is unknown")
     assert len(json_of(file, capsys, "--trainers", "3")["inputs"][0]["warnings"]) == 1
 
 
-def test_problems_are_status_2_with_file_and_line(file, capsys):
+def test_problems_are_status_2_with_file_and_line(file, capsys, called):
     assert cli.main(["validate", str(file), "--trainers", "3"]) == 2
     assert capsys.readouterr().out.startswith(f"{file}:5: spec.partitions: 3 trainers cannot")
     file.write_text(INPUT + "  seed: x\n  epoch: 1\n")
-    assert cli.main(["validate", str(file)]) == 2
-    lines = capsys.readouterr().out.splitlines()
+    lines = called(["validate", str(file)], 2).out.splitlines()
     assert [line.split(": ")[:2] for line in lines] == [
         [f"{file}:6", "spec.seed"],
         [f"{file}:7", "spec.epoch"],

@@ -62,9 +62,3 @@ def test_old_points_are_dropped(monkeypatch):
     for second in range(0, 100, 5):
         found.add(sample(second, 0.5), second)
     assert [one["seconds_ago"] for one in found.chart(95.0)] == [20, 15, 10, 5, 0]
-
-
-def test_a_sample_ends_an_error():
-    found = InputHistory("train", error="gone")
-    found.add(sample(1, 0.5), 1.0)
-    assert found.error == ""

@@ -90,6 +90,7 @@ def test_the_values_of_each_input():
         found = values()
     assert [one["input"] for one in found["inputs"]] == ["a", "b"]
     assert (found["error"], found["interval"]) == (None, 0.01)
+    assert found["stale_after"] == pytest.approx(3 * 0.01 + 2 * 1)
     first = found["inputs"][0]
     assert (first["error"], first["more"], first["problems"]) == (None, 1, [])
     assert first["chart"]
@@ -183,11 +184,6 @@ def test_an_unforeseen_error_is_shown_and_does_not_end_the_samples(during):
         dispatchers.failure = dispatchers.missing = None
         dispatchers.wait()
         assert values()["inputs"][0]["error"] is None
-
-
-def test_figures_are_stale_after_some_intervals_and_the_time_limits():
-    with running(Dispatchers("a", "b")) as values:
-        assert values()["stale_after"] == pytest.approx(3 * 0.01 + 2 * 1)
 
 
 def test_what_the_operator_reports_is_read_again(monkeypatch):

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.runner.dashboard.server import content_security_policy, serving
+from distributed_input.runner.dashboard.server import serving
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,3 @@ def test_a_port_in_use_is_an_error(address):
     with pytest.raises(ConfigError, match=f"--port {port}: .*use another port"):
         with serving(port, dict):
             pass
-
-
-def test_a_policy_of_a_page_without_code_allows_none():
-    assert "script-src;" in content_security_policy("<p>text</p>")
