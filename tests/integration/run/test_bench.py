@@ -41,7 +41,7 @@ def bench(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_dataset_in_process_and_through_workers(tmp_path: Path) -> None:
+def test_a_dataset_in_process_and_through_workers(tmp_path):
     pytest.importorskip("tensorflow")
     (tmp_path / "rows.py").write_text(ROWS)
     done = bench(tmp_path, "--workers", "1", "--seconds", "0.5", "-o", "json")

@@ -18,13 +18,15 @@ from typing import Any
 import pytest
 
 import distributed_input
+from distributed_input.api.proto.types_pb2 import StalledSplit
 from distributed_input.runner.commands import dashboard
 from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.dashboard.server import serving
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.stats import StatusSample
 from testing import browser
 from testing.browser import BrowserMissingError, Opened
 from testing.integration.run_supervision.harness import wait_until
+from tests.unit.distributed_input.runner.samples import consumer, worker
 
 EMPTY: dict[str, Any] = {"interval": 2, "stale_after": 11.0, "error": None, "inputs": []}
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -38,7 +40,7 @@ def dataset_fn(context):
 
 
 @pytest.fixture(scope="module")
-def has_browser() -> None:
+def has_browser():
     """Skip the test if there is no browser: before it starts processes, and also with CI=true."""
     try:
         browser.program()
@@ -65,15 +67,16 @@ def made_up() -> dict[str, Any]:
     """Return the values of an input whose trainer waits for busy workers."""
     history = InputHistory("train")
     for second in (0, 5, 10):
-        consumer = ConsumerSample(
-            "train", 0, "i", trainer="t", rows=second * 100, batches=1 + second, epoch=3,
-            wall=float(second), wait=second * 0.6, buffer=0.25, mismatches=2,
+        trainer = consumer(
+            rows=second * 100, batches=1 + second, epoch=3, wall_seconds=second,
+            wait_seconds=second * 0.6, buffer_fill=0.25, replay_mismatches=2,
         )  # fmt: skip
-        worker = WorkerSample(
-            "w", "host:7071", parallelism=2, busy=second * 2.0, permit_seconds=second * 2.0,
-            rows=second * 100, streams=4, stalled=[f"split 3 runs {HOSTILE}", "split 4", "split 5"],
+        stalled = [StalledSplit(step="describing", dataset=HOSTILE, seconds=7)] * 3
+        busy = worker(
+            parallelism=2, busy_seconds=second * 2.0, permit_seconds=second * 2.0,
+            rows=second * 100, open_streams=4, stalled=stalled,
         )  # fmt: skip
-        history.add(StatusSample([consumer], [worker]), float(second))
+        history.add(StatusSample([trainer], [busy]), float(second))
     old = {"input": HOSTILE, "place": None, "error": "it did not respond", "seconds_old": 100.0}
     shared = {"problems": [f"budget {HOSTILE}"], "chart": history.chart(10.0)}
     now = {"input": "train", "place": "pid 7, /home", "error": None, "seconds_old": 0.0}
@@ -88,7 +91,7 @@ def without_answer() -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("has_browser")
-def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
+def test_the_page_shows_each_figure_and_treats_names_as_text():
     with serving(0, made_up) as url:
         page = opened(url)
     shown = text(page)
@@ -99,7 +102,7 @@ def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
     assert "25 % of buffer filled Trainer 100 rows/s 1 trainer" in shown
     assert text(page, "culprit").split()[0] == "Dataset"
     assert "train/0: 2 replays made other rows than before" in shown
-    assert f"no progress: split 3 runs {HOSTILE}, and 2 more splits" in shown
+    assert f"no progress: describing dataset {HOSTILE} has taken 7 s, and 2 more splits" in shown
     assert "No answer for 2 min; the figures are from then. Cause: it did not respond" in shown
     # Names and messages come from others. They are text, not elements.
     assert shown.count(HOSTILE) == 7
@@ -108,7 +111,7 @@ def test_the_page_shows_each_figure_and_treats_names_as_text() -> None:
 
 
 @pytest.mark.usefixtures("has_browser")
-def test_old_figures_are_marked_also_without_a_cause() -> None:
+def test_old_figures_are_marked_also_without_a_cause():
     with serving(0, without_answer) as url:
         page = opened(url)
     shown = text(page)
@@ -118,9 +121,7 @@ def test_old_figures_are_marked_also_without_a_cause() -> None:
     assert 'data-state="stale"' in page.dom
 
 
-def test_a_browser_that_cannot_be_had_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_browser_that_cannot_be_had_is_one_line(tmp_path, monkeypatch):
     apt = tmp_path / "apt-get"
     apt.write_text("#!/bin/sh\nexit 100\n")
     apt.chmod(0o755)
@@ -183,7 +184,7 @@ def started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.usefixtures("has_browser")
-def test_a_run_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_this_machine(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow")
     (tmp_path / "rows.py").write_text(ROWS)
     monkeypatch.setenv("TMPDIR", str(tmp_path))

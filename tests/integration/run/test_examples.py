@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testing.integration import readers
-from testing.integration.cluster import Cluster, spec
+from testing.integration.cluster import spec
 from testing.integration.readers import epoch, global_steps, ids
 
 DIGITS = set(range(1797)) - set(range(0, 1797, 5))  # every fifth row is for testing
@@ -22,7 +22,7 @@ def example(name: str, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("consumers", [1, 2, 4])
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_row_arrives_once(cluster: Cluster, name: str, consumers: int) -> None:
+def test_every_row_arrives_once(cluster, name, consumers):
     sidecars = cluster.add_sidecars({f"{name}-{consumers}": example(name)}, consumers)
     read = readers.read(sidecars, epochs=2 if name == "digits" else 1)
     epochs = [global_steps(epoch(read, number)) for number in range(len(read[0]))]
@@ -32,9 +32,7 @@ def test_every_row_arrives_once(cluster: Cluster, name: str, consumers: int) -> 
 
 
 @pytest.mark.parametrize("consumers", [1, 2, 4])
-def test_in_parallel_epochs_each_trainer_reads_every_row_once(
-    cluster: Cluster, consumers: int
-) -> None:
+def test_in_parallel_epochs_each_trainer_reads_every_row_once(cluster, consumers):
     one = example("digits", processingMode="ParallelEpochs")
     read = readers.read(cluster.add_sidecars({f"each-{consumers}": one}, consumers), epochs=2)
     orders = [ids(batches) for epochs in read for batches in epochs]

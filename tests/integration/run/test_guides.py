@@ -24,7 +24,7 @@ def texts(page: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     """Return a folder with the inputs and the dataset of docs/keras.md."""
     resource = texts("keras.md", "yaml")[0]
     for before, after in ROWS.items():
@@ -51,18 +51,18 @@ def run(project: Path, program: str, *flags: str) -> dict[str, tuple[int, int]]:
     return {name: (one["epochs"], one["rows"]) for name, one in inputs.items()}
 
 
-def test_the_keras_program_trains_and_validates(project: Path) -> None:
+def test_the_keras_program_trains_and_validates(project):
     read = run(project, texts("keras.md", "python")[1])
     assert read == {"train": (3, 3 * 640), "validation": (3, 3 * 64)}
 
 
-def test_the_custom_loop_trains(project: Path) -> None:
+def test_the_custom_loop_trains(project):
     read = run(project, texts("loops.md", "python")[0])
     assert read["train"] == (3, 3 * 640)
     assert any((project / "checkpoints").glob("ckpt-*.index"))
 
 
-def test_the_custom_loop_trains_in_two_processes(project: Path) -> None:
+def test_the_custom_loop_trains_in_two_processes(project):
     program, strategy = texts("loops.md", "python")[:2]
     one = "strategy = tf.distribute.MirroredStrategy()\n"
     assert one in program
@@ -86,7 +86,7 @@ with open(f"trainer-{os.environ['DISTRIBUTED_INPUT_CONSUMER_INDEX']}", "w") as f
 
 
 @pytest.mark.parametrize("trainers", [1, 2])
-def test_the_rows_of_the_concepts_go_where_the_page_says(tmp_path: Path, trainers: int) -> None:
+def test_the_rows_of_the_concepts_go_where_the_page_says(tmp_path, trainers):
     (tmp_path / "input.yaml").write_text(texts("concepts.md", "yaml")[0])
     (tmp_path / "numbers_data.py").write_text(texts("concepts.md", "python")[0])
     run(tmp_path, PRINT_STEPS, "--trainers", str(trainers))

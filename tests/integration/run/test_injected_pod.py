@@ -101,13 +101,8 @@ def pods_of(inputs: dict[str, DistributedInput], monkeypatch: pytest.MonkeyPatch
     ids=["worker-pods", "local-workers", "arbitrary-user"],
 )
 def test_trainers_read_through_the_containers_of_their_patch(
-    own_cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    local: bool,
-    own_user: int,
-    trainers_users: tuple[int, int],
-    group: int | None,
-) -> None:
+    own_cluster, monkeypatch, local, own_user, trainers_users, group
+):
     own = own_cluster  # a separate one, because the names of inputs identify jobs
     if not local:
         own.add_workers(2)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,20 @@ RESOURCE = {
     "kind": "DistributedInput",
     "metadata": {"name": "train"},
 }
+
+
+def reading(function: str, path: str, **more: object) -> dict[str, object]:
+    """Return a resource with an entry point."""
+    entry = {"function": function, "source": {"type": "Path", "path": path}}
+    spec = {"dataset": {"type": "EntryPoint", "entryPoint": entry}, **more}
+    return {**RESOURCE, "spec": spec}
+
+
 ALL = ["dispatcher", "sidecar-0", "trainer-0", "worker-0", "worker-1", "wrapper-0"]
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """Return the folder with input.yaml and the runs' folders. Runs have fake parts."""
     with_default_signals()
     (tmp_path / "input.yaml").write_text(INPUT)
@@ -65,7 +75,7 @@ def processes(run: str) -> list[str]:
     return names_of(mark for _, mark in process_wrapper.marked(process_wrapper.mark(run, "")))
 
 
-def test_connect_finds_the_run_within_the_block_and_the_outer_one_after_it(home: Path) -> None:
+def test_connect_finds_the_run_within_the_block_and_the_outer_one_after_it(home):
     with distributed_input.local("input.yaml") as run:
         name = run_name(home)
         assert (Path(os.environ[DIR_ENV]) / "ring").is_file()
@@ -81,19 +91,14 @@ def test_connect_finds_the_run_within_the_block_and_the_outer_one_after_it(home:
     assert list(home.glob("distributed-input-*/run-*")) == []
 
 
-def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(home, monkeypatch):
     (home / "code").mkdir()
     (home / "code" / "rows.py").write_text("def dataset_fn(context): ...\n")
-    source = {"type": "Path", "path": "code"}
-    dataset = {
-        "type": "EntryPoint",
-        "entryPoint": {"function": "rows:dataset_fn", "source": source},
-    }
-    with distributed_input.local({**RESOURCE, "spec": {"dataset": dataset}}, workers=3):
+    resource = reading("rows:dataset_fn", "code")
+    before = copy.deepcopy(resource)
+    with distributed_input.local(resource, workers=3):
         assert processes(run_name(home))[3:6] == ["worker-0", "worker-1", "worker-2"]
-    assert source == {"type": "Path", "path": "code"}
+    assert resource == before
 
 
 @pytest.mark.parametrize(
@@ -102,18 +107,7 @@ def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(
         ("none.yaml", None, r"^none.yaml: cannot be read: No such file or directory$"),
         ({**RESOURCE, "spec": {"seeds": 1}}, None, r"^spec.seeds: unknown field 'seeds': did you"),
         (
-            {
-                **RESOURCE,
-                "spec": {
-                    "dataset": {
-                        "type": "EntryPoint",
-                        "entryPoint": {
-                            "function": "no_rows:f",
-                            "source": {"type": "Path", "path": "."},
-                        },
-                    }
-                },
-            },
+            reading("no_rows:f", "."),
             None,
             r"^spec.dataset.entryPoint.function: no module 'no_rows' in /",
         ),
@@ -123,24 +117,20 @@ def test_a_resource_may_be_a_dict_and_its_path_starts_at_the_working_folder(
         (RESOURCE, "all", r"^workers='all': must be"),
     ],
 )
-def test_an_invalid_argument_is_a_config_error(
-    home: Path, resource: object, workers: object, message: str
-) -> None:
+def test_an_invalid_argument_is_a_config_error(home, resource, workers, message):
     with pytest.raises(ConfigError, match=message):
-        distributed_input.local(resource, workers=workers)  # type: ignore[arg-type]
+        distributed_input.local(resource, workers=workers)
     assert os.environ[DIR_ENV] == "outer"
 
 
-def test_a_process_that_cannot_start_is_an_error_with_its_log(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_that_cannot_start_is_an_error_with_its_log(monkeypatch):
     monkeypatch.setenv("FAKE_WORKER", "exit:1")
     with pytest.raises(TerminalError, match=r"worker-. ended with status 1: ModuleNotFoundError: "):
         distributed_input.local("input.yaml")
     assert os.environ[DIR_ENV] == "outer"
 
 
-def test_processes_that_are_not_ready_in_time_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_are_not_ready_in_time_are_an_error(monkeypatch):
     monkeypatch.setenv("FAKE_SIDECAR", "never")
     with pytest.raises(TerminalError, match=r"not ready after 0.5 s: waiting for .*sidecar-0"):
         distributed_input.local("input.yaml", timeout=0.5)
@@ -153,15 +143,13 @@ def raise_in_block(error: BaseException, home: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
-def test_an_exception_ends_the_run_and_is_not_replaced(
-    home: Path, kind: type[BaseException]
-) -> None:
+def test_an_exception_ends_the_run_and_is_not_replaced(home, kind):
     with pytest.raises(kind) as raised:
         raise_in_block(kind(), home)
     assert processes(raised.value.args[0]) == []
 
 
-def test_a_run_that_ended_by_itself_is_the_error_of_its_block() -> None:
+def test_a_run_that_ended_by_itself_is_the_error_of_its_block():
     def fail() -> None:
         with distributed_input.local("input.yaml") as run:
             run._process.kill()
@@ -173,9 +161,7 @@ def test_a_run_that_ended_by_itself_is_the_error_of_its_block() -> None:
     assert isinstance(failed.value.__context__, ZeroDivisionError)
 
 
-def test_an_interrupt_while_processes_start_leaves_none(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_while_processes_start_leaves_none(home, monkeypatch):
     monkeypatch.setenv("FAKE_SIDECAR", "never")
     names: list[str] = []
 
@@ -196,7 +182,7 @@ def with_alarm(action: Callable[[], None]) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.1)
 
 
-def test_a_cell_that_runs_again_replaces_its_run(home: Path) -> None:
+def test_a_cell_that_runs_again_replaces_its_run(home):
     run = distributed_input.local("input.yaml")
     first, folder = run_name(home), os.environ[DIR_ENV]
     again = distributed_input.local("input.yaml")
@@ -221,14 +207,12 @@ def dataset_fn(context):
 """
 
 
-def test_connect_reads_every_row_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_reads_every_row_once(home, monkeypatch):
     pytest.importorskip("tensorflow")
     monkeypatch.setattr(local_run, "_RUN", REAL_RUN)
     (home / "local_rows.py").write_text(DATASET)
-    entry = {"function": "local_rows:dataset_fn", "source": {"type": "Path", "path": "."}}
-    dataset = {"type": "EntryPoint", "entryPoint": entry}
-    spec = {"dataset": dataset, "batching": {"globalBatchSize": 8}, "sidecar": {"buffer": "1Mi"}}
-    with distributed_input.local({**RESOURCE, "spec": spec}):
+    limits = {"batching": {"globalBatchSize": 8}, "sidecar": {"buffer": "1Mi"}}
+    with distributed_input.local(reading("local_rows:dataset_fn", ".", **limits)):
         with distributed_input.connect("train") as train:
             rows = [row for batch in train.numpy() for row in batch.tolist()]
     assert sorted(rows) == list(range(1000))
@@ -246,7 +230,7 @@ run = distributed_input.local("input.yaml")
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def start():
     """Yield a function that starts PROGRAM with more lines, and waits for its first output."""
     programs = []
 
@@ -266,18 +250,14 @@ def start() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
             pass
 
 
-def test_the_processes_end_with_a_program_that_is_killed(
-    home: Path, start: Callable[[str], subprocess.Popen[str]]
-) -> None:
+def test_the_processes_end_with_a_program_that_is_killed(home, start):
     program = start("print('ready', flush=True); signal.pause()")
     name = run_name(home)
     program.kill()
     wait_until(lambda: processes(name) == [], name)
 
 
-def test_the_processes_end_with_a_killed_program_that_has_a_fork(
-    home: Path, start: Callable[[str], subprocess.Popen[str]]
-) -> None:
+def test_the_processes_end_with_a_killed_program_that_has_a_fork(home, start):
     program = start(
         "pid = os.fork()\n"
         "if not pid: signal.pause()\n"
@@ -293,9 +273,7 @@ def test_the_processes_end_with_a_killed_program_that_has_a_fork(
         os.kill(fork, signal.SIGKILL)
 
 
-def test_a_fork_that_ends_does_not_end_the_run(
-    home: Path, start: Callable[[str], subprocess.Popen[str]]
-) -> None:
+def test_a_fork_that_ends_does_not_end_the_run(home, start):
     program = start(
         "pid = os.fork()\n"
         "if not pid: sys.exit()\n"
@@ -306,9 +284,7 @@ def test_a_fork_that_ends_does_not_end_the_run(
     program.kill()
 
 
-def test_a_program_that_ends_waits_for_the_end_of_its_processes(
-    home: Path, start: Callable[[str], subprocess.Popen[str]]
-) -> None:
+def test_a_program_that_ends_waits_for_the_end_of_its_processes(home, start):
     program = start("print('ready', flush=True)")
     name = run_name(home)
     assert program.wait(SECONDS) == 0

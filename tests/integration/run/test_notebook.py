@@ -156,7 +156,7 @@ class Notebook:
 
 
 @pytest.fixture
-def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+def notebook(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow")
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
@@ -223,7 +223,7 @@ def read_to_the_gate(notebook: Notebook, cell: str) -> str:
     return request
 
 
-def test_an_interrupted_cell_leaves_the_run_usable(notebook: Notebook) -> None:
+def test_an_interrupted_cell_leaves_the_run_usable(notebook):
     pid = int(notebook.run(START))
     before = processes(notebook)
     request = read_to_the_gate(notebook, READ)
@@ -237,7 +237,7 @@ def test_an_interrupted_cell_leaves_the_run_usable(notebook: Notebook) -> None:
         notebook.shut_down()
 
 
-def test_an_interrupted_block_in_one_cell_ends_its_run(notebook: Notebook) -> None:
+def test_an_interrupted_block_in_one_cell_ends_its_run(notebook):
     request = notebook.start(IN_ONE_CELL)
     pid = int(notebook.output(request, until="\n")[0].split()[0])
     with leaves_nothing(notebook, pid):
@@ -248,7 +248,7 @@ def test_an_interrupted_block_in_one_cell_ends_its_run(notebook: Notebook) -> No
 
 
 @pytest.mark.parametrize("end", ["killed", "restarted"])
-def test_a_kernel_that_ends_within_a_cell_leaves_nothing(notebook: Notebook, end: str) -> None:
+def test_a_kernel_that_ends_within_a_cell_leaves_nothing(notebook, end):
     pid = int(notebook.run(START))
     read_to_the_gate(notebook, READ)
     with leaves_nothing(notebook, pid):

@@ -19,7 +19,7 @@ SECONDS = 540.0
 
 @pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.skipif(sys.platform != "linux", reason="the shim is for Linux")
-def test_a_part_of_make_portability() -> None:
+def test_a_part_of_make_portability():
     pytest.importorskip("tensorflow")
     command = [sys.executable, "-m", "testing.portability", "--quick"]
     status, output = run_limited(command, SECONDS, ROOT)
@@ -40,9 +40,7 @@ if action == "waits":
 
 
 @pytest.mark.parametrize(("action", "seconds", "status"), [("waits", 3, -9), ("ends", 60, 0)])
-def test_a_limited_command_ends_with_its_processes(
-    action: str, seconds: float, status: int, tmp_path: Path
-) -> None:
+def test_a_limited_command_ends_with_its_processes(action, seconds, status, tmp_path):
     """Both processes hold the end of a pipe. The other end is readable when they have ended."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -55,7 +53,7 @@ def test_a_limited_command_ends_with_its_processes(
     assert wait_readable(reader)
 
 
-def test_processes_are_merged_only_if_wrappers_have_guards() -> None:
+def test_processes_are_merged_only_if_wrappers_have_guards():
     assert os.path.isdir("/proc/self") != HAS_GUARDS
     assert names_of(["run:b", "run:a", "run:b"]) == (["a", "b"] if HAS_GUARDS else ["a", "b", "b"])
 
@@ -64,7 +62,7 @@ def test_processes_are_merged_only_if_wrappers_have_guards() -> None:
     ("options", "inserted"),
     [(["-I", "-S"], True), (["-S"], True), (["-S", "-c"], False), (["-m"], False), ([], False)],
 )
-def test_isolated_programs_get_the_shim(options: list[str], inserted: bool) -> None:
+def test_isolated_programs_get_the_shim(options, inserted):
     """Other programs import sitecustomize."""
     own = [shim.__file__] if inserted else []
     command = [sys.executable, *options, "program", "argument"]

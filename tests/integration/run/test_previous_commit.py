@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ needs_containers = pytest.mark.skipif(bool(reason_not_to_run()), reason=reason_n
 
 
 @pytest.fixture(scope="module")
-def code() -> Iterator[Path]:
+def code():
     """Yield a folder with the code of the previous commit, which all users can read."""
     # Not in /tmp, where containers have a volume.
     with tempfile.TemporaryDirectory(prefix="di-previous-", dir="/dev/shm") as folder:

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,14 +33,14 @@ Start = Callable[..., Run]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path):
     yield from run_starter(tmp_path)
 
 
 # On a terminal.
 
 
-def test_a_terminal_shows_a_status_line_and_is_restored(start: Start) -> None:
+def test_a_terminal_shows_a_status_line_and_is_restored(start):
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     run = start(["sh", "-c", "test -t 1 && echo tty; read x"], terminal=slave, TERM="xterm")
@@ -113,7 +113,7 @@ print("every row once in each of", len(seen), "epochs")
 """
 
 
-def test_every_row_arrives_once_after_crashes(start: Start, tmp_path: Path) -> None:
+def test_every_row_arrives_once_after_crashes(start, tmp_path):
     pytest.importorskip("tensorflow")
     (tmp_path / "numbers_of.py").write_text(REAL_DATASET)
     run = start([sys.executable, "-c", REAL_TRAINER], file=REAL_INPUT, program=WITH_REAL_PARTS)
@@ -166,9 +166,7 @@ print(rows)
 """
 
 
-def test_the_report_counts_all_rows_after_the_sidecar_crashed_twice(
-    start: Start, tmp_path: Path
-) -> None:
+def test_the_report_counts_all_rows_after_the_sidecar_crashed_twice(start, tmp_path):
     pytest.importorskip("tensorflow")
     (tmp_path / "numbers_of.py").write_text(REAL_DATASET)
     command = [sys.executable, "-c", COUNTING_TRAINER]
@@ -209,9 +207,7 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("where", CRASHES)
-def test_what_ends_workers_again_and_again_is_an_error_that_names_it(
-    start: Start, tmp_path: Path, where: str
-) -> None:
+def test_what_ends_workers_again_and_again_is_an_error_that_names_it(start, tmp_path, where):
     pytest.importorskip("tensorflow")
     code, workers, error = CRASHES[where]
     (tmp_path / "numbers_of.py").write_text(code)
@@ -233,9 +229,7 @@ input()
 """
 
 
-def test_a_local_worker_has_the_lowest_priority_and_delivers_every_row(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_local_worker_has_the_lowest_priority_and_delivers_every_row(start, tmp_path):
     """The dataset is small: other tests may use all CPUs, and they come first."""
     pytest.importorskip("tensorflow")
     (tmp_path / "numbers_of.py").write_text(REAL_DATASET.replace("20000", "64"))
@@ -295,7 +289,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("place", ["within", "behind"])
-def test_a_program_ends_while_its_dataset_waits(start: Start, tmp_path: Path, place: str) -> None:
+def test_a_program_ends_while_its_dataset_waits(start, tmp_path, place):
     pytest.importorskip("tensorflow")
     (tmp_path / "slow_numbers.py").write_text(SLOW_DATASET)
     file = REAL_INPUT.replace("numbers_of", "slow_numbers").replace("replicas: 2", "replicas: 1")

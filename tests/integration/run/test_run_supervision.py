@@ -10,7 +10,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ Start = Callable[..., Run]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path):
     yield from run_starter(tmp_path)
 
 
@@ -54,14 +54,14 @@ def remaining_folders(home: Path) -> list[Path]:
     ("ending", "status"),
     [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)],
 )
-def test_the_exit_status_is_that_of_the_trainer(start: Start, ending: str, status: int) -> None:
+def test_the_exit_status_is_that_of_the_trainer(start, ending, status):
     run = start(["sh", "-c", ending])
     assert run.wait() == status
     assert run.report()["status"] == status
     assert remaining_folders(run.home) == []
 
 
-def test_the_trainer_has_the_runners_streams_and_folder(start: Start) -> None:
+def test_the_trainer_has_the_runners_streams_and_folder(start):
     run = start(["sh", "-c", 'read line; echo "$line $PWD"; echo oops >&2'])
     write_line(run, "hello")
     assert run.wait() == 0
@@ -69,7 +69,7 @@ def test_the_trainer_has_the_runners_streams_and_folder(start: Start) -> None:
     assert "oops" in run.err.rest().splitlines()
 
 
-def test_arguments_arrive_unchanged(start: Start) -> None:
+def test_arguments_arrive_unchanged(start):
     run = start(["printf", "%s|", "a b", "--", "--trainers", "*"])
     assert run.wait() == 0
     assert run.out.rest() == "a b|--|--trainers|*|"
@@ -78,25 +78,19 @@ def test_arguments_arrive_unchanged(start: Start) -> None:
 # Signals.
 
 
-def test_sigint_reaches_the_trainer(start: Start) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_the_trainer(start, number):
     run = start(python(LISTENING))
     run.out.wait_for("ready")
     with processes_end_with(run) as names:
-        run.signal(signal.SIGINT)
-        assert run.wait() == 50 + signal.SIGINT
+        run.signal(number)
+        assert run.wait() == 50 + number
     parts = ["dispatcher", "sidecar-0", "trainer-0", "worker-0", "worker-1", "wrapper-0"]
     assert names == parts
     assert remaining_folders(run.home) == []
 
 
-def test_sigterm_reaches_the_trainer(start: Start) -> None:
-    run = start(python(LISTENING))
-    run.out.wait_for("ready")
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 50 + signal.SIGTERM
-
-
-def test_sigint_reaches_all_of_a_shells_children(start: Start) -> None:
+def test_sigint_reaches_all_of_a_shells_children(start):
     # The shell waits for its child, as on a terminal. The child determines the status.
     run = start(["sh", "-c", f"{shlex.join(python(LISTENING))}; exit $?"])
     run.out.wait_for("ready")
@@ -104,7 +98,7 @@ def test_sigint_reaches_all_of_a_shells_children(start: Start) -> None:
     assert run.wait() in (50 + signal.SIGINT, 128 + signal.SIGINT)
 
 
-def test_three_interrupts_end_a_trainer_that_ignores_signals(start: Start) -> None:
+def test_three_interrupts_end_a_trainer_that_ignores_signals(start):
     run = start(python(IGNORES_SIGNALS))
     run.out.wait_for("ready")
     with processes_end_with(run):
@@ -116,14 +110,14 @@ def test_three_interrupts_end_a_trainer_that_ignores_signals(start: Start) -> No
         assert run.wait() == 137
 
 
-def test_a_trainer_that_ignores_signals_is_killed_after_the_grace_period(start: Start) -> None:
+def test_a_trainer_that_ignores_signals_is_killed_after_the_grace_period(start):
     run = start(python(IGNORES_SIGNALS), "--grace-seconds", "0.3")
     run.out.wait_for("ready")
     run.signal(signal.SIGTERM)
     assert run.wait() == 137
 
 
-def test_an_interrupt_while_parts_start_ends_the_run(start: Start) -> None:
+def test_an_interrupt_while_parts_start_ends_the_run(start):
     run = start(["true"], FAKE_WORKER="never")
     wait_until_started(run, "worker-1")
     with processes_end_with(run):
@@ -132,7 +126,7 @@ def test_an_interrupt_while_parts_start_ends_the_run(start: Start) -> None:
     assert remaining_folders(run.home) == []
 
 
-def test_an_ignored_hangup_stays_ignored(start: Start) -> None:
+def test_an_ignored_hangup_stays_ignored(start):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         run = start(python(LISTENING))
@@ -144,7 +138,7 @@ def test_an_ignored_hangup_stays_ignored(start: Start) -> None:
     assert run.wait() == 4
 
 
-def test_ctrl_z_stops_the_trainer_too(start: Start) -> None:
+def test_ctrl_z_stops_the_trainer_too(start):
     run = start(python(LISTENING))
     run.out.wait_for("ready")
     trainer = run.pid("trainer-0")
@@ -162,7 +156,7 @@ def test_ctrl_z_stops_the_trainer_too(start: Start) -> None:
 
 
 @pytest.mark.parametrize("hiding", ["", "setsid", "env -i setsid"])
-def test_no_process_outlives_a_killed_runner(start: Start, hiding: str) -> None:
+def test_no_process_outlives_a_killed_runner(start, hiding):
     # An orphan that ignores SIGTERM; then in its own session; then also without a mark.
     run = start(["sh", "-c", f"({hiding} {shlex.join(python(IGNORES_SIGNALS))} &); read x"])
     ended = pidfd_of_ready(run)
@@ -176,7 +170,7 @@ def test_no_process_outlives_a_killed_runner(start: Start, hiding: str) -> None:
     assert not shared.exists()
 
 
-def test_no_process_outlives_a_runner_that_is_killed_while_parts_start(start: Start) -> None:
+def test_no_process_outlives_a_runner_that_is_killed_while_parts_start(start):
     run = start(["true"], FAKE_WORKER="never")
     wait_until_started(run, "worker-1")
     with processes_end_with(run) as names:
@@ -185,7 +179,7 @@ def test_no_process_outlives_a_runner_that_is_killed_while_parts_start(start: St
     assert {"dispatcher", "worker-0", "wrapper-0"} <= set(names)
 
 
-def test_the_next_run_ends_processes_of_a_killed_runner_and_wrapper(start: Start) -> None:
+def test_the_next_run_ends_processes_of_a_killed_runner_and_wrapper(start):
     run = start(["sh", "-c", f"setsid {shlex.join(python(IGNORES_SIGNALS))} & wait"])
     run.out.wait_for("ready")
     folder = run.folder
@@ -198,7 +192,7 @@ def test_the_next_run_ends_processes_of_a_killed_runner_and_wrapper(start: Start
     assert not folder.exists()
 
 
-def test_background_processes_end_with_the_trainer(start: Start) -> None:
+def test_background_processes_end_with_the_trainer(start):
     run = start(
         ["sh", "-c", f"(env -i setsid {shlex.join(python(IGNORES_SIGNALS))} &); read x; exit 6"]
     )
@@ -208,7 +202,7 @@ def test_background_processes_end_with_the_trainer(start: Start) -> None:
     assert wait_readable(ended, 0)
 
 
-def test_the_trainer_ends_with_a_killed_wrapper(start: Start) -> None:
+def test_the_trainer_ends_with_a_killed_wrapper(start):
     run = start(["sh", "-c", f"{shlex.join(python(IGNORES_SIGNALS))} & wait"])
     ended = pidfd_of_ready(run)
     with processes_end_with(run):
@@ -217,7 +211,7 @@ def test_the_trainer_ends_with_a_killed_wrapper(start: Start) -> None:
     assert wait_readable(ended, 0)
 
 
-def test_the_trainer_ends_with_a_killed_wrapper_while_the_runner_is_stopped(start: Start) -> None:
+def test_the_trainer_ends_with_a_killed_wrapper_while_the_runner_is_stopped(start):
     run = start(python(IGNORES_SIGNALS))
     ended = pidfd_of_ready(run)
     run.signal(signal.SIGSTOP)
@@ -231,7 +225,7 @@ def test_the_trainer_ends_with_a_killed_wrapper_while_the_runner_is_stopped(star
 
 
 @pytest.mark.parametrize("part", ["dispatcher", "worker-1", "sidecar-0"])
-def test_a_crashed_part_restarts(start: Start, part: str) -> None:
+def test_a_crashed_part_restarts(start, part):
     run = start(python(LISTENING))
     run.out.wait_for("ready")
     before = run.ready(part)
@@ -245,7 +239,7 @@ def test_a_crashed_part_restarts(start: Start, part: str) -> None:
     assert run.report()["processes"][part]["restarts"] == 1
 
 
-def test_a_part_that_crashes_repeatedly_ends_the_run(start: Start) -> None:
+def test_a_part_that_crashes_repeatedly_ends_the_run(start):
     run = start(python(LISTENING), FAKE_SIDECAR="die:0.1")
     assert run.wait() == 3
     text = run.err.rest()
@@ -256,7 +250,7 @@ def test_a_part_that_crashes_repeatedly_ends_the_run(start: Start) -> None:
     assert (kept / "sidecar-0.log").exists()
 
 
-def test_a_worker_that_cannot_import_ends_the_run_with_its_message(start: Start) -> None:
+def test_a_worker_that_cannot_import_ends_the_run_with_its_message(start):
     run = start(["echo", "never"], FAKE_WORKER="exit:1")
     assert run.wait() == 3
     text = run.err.rest()
@@ -265,20 +259,20 @@ def test_a_worker_that_cannot_import_ends_the_run_with_its_message(start: Start)
     assert remaining_folders(run.home) == []
 
 
-def test_a_part_that_refuses_its_configuration_does_not_restart(start: Start) -> None:
+def test_a_part_that_refuses_its_configuration_does_not_restart(start):
     run = start(["echo", "never"], FAKE_DISPATCHER="exit:2")
     assert run.wait() == 3
     assert "restart" not in run.err.rest()
     assert run.report()["cause"]
 
 
-def test_a_part_that_is_never_ready_is_reported_after_the_deadline(start: Start) -> None:
+def test_a_part_that_is_never_ready_is_reported_after_the_deadline(start):
     run = start(["echo", "never"], "--start-timeout", "2", FAKE_SIDECAR="never")
     assert run.wait() == 3
     assert re.search(r"waiting for .*sidecar-0 \(starting\)", run.err.rest())
 
 
-def test_parts_that_ignore_sigterm_are_killed_at_the_end(start: Start) -> None:
+def test_parts_that_ignore_sigterm_are_killed_at_the_end(start):
     run = start(python(LISTENING), FAKE_WORKER="ignore-term")
     run.out.wait_for("ready")
     with processes_end_with(run):
@@ -289,7 +283,7 @@ def test_parts_that_ignore_sigterm_are_killed_at_the_end(start: Start) -> None:
 # Several trainers.
 
 
-def test_two_trainers_form_a_cluster(start: Start) -> None:
+def test_two_trainers_form_a_cluster(start):
     names = ("DISTRIBUTED_INPUT_CONSUMER_INDEX", "DISTRIBUTED_INPUT_CONSUMER_COUNT", "TF_CONFIG")
     code = f"import os; print('env', *(os.environ[n] for n in {names}))"
     run = start(python(code), "--trainers", "2")
@@ -301,14 +295,14 @@ def test_two_trainers_form_a_cluster(start: Start) -> None:
     assert second.endswith('"task": {"type": "worker", "index": 1}}')
 
 
-def test_a_failed_trainer_stops_the_others(start: Start) -> None:
+def test_a_failed_trainer_stops_the_others(start):
     ending = 'test $DISTRIBUTED_INPUT_CONSUMER_INDEX = 1 && exit 9; exec "$0" "$@"'
     run = start(["sh", "-c", ending, *python(LISTENING)], "--trainers", "2")
     assert run.wait() == 9
     assert "trainer-1 ended with status 9: stopping the other trainers" in run.err.rest()
 
 
-def test_several_inputs_share_one_sidecar(start: Start) -> None:
+def test_several_inputs_share_one_sidecar(start):
     two_inputs = "\n---\n".join(
         f"apiVersion: distributed-input.dev/v1beta1\nkind: DistributedInput\n"
         f"metadata: {{name: {name}}}"
@@ -323,6 +317,6 @@ def test_several_inputs_share_one_sidecar(start: Start) -> None:
     assert names == [*parts, "train-worker-0", "trainer-0", "wrapper-0"]
 
 
-def test_keep_logs_copies_the_logs(start: Start, tmp_path: Path) -> None:
+def test_keep_logs_copies_the_logs(start, tmp_path):
     assert start(["true"], "--keep-logs", str(tmp_path / "logs")).wait() == 0
     assert "worker serves" in (tmp_path / "logs" / "worker-0.log").read_text()

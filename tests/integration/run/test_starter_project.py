@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from distributed_input import cli
 CLI = (sys.executable, "-m", "distributed_input.cli")
 
 
-def test_a_new_project_is_valid_and_trains(tmp_path: Path) -> None:
+def test_a_new_project_is_valid_and_trains(tmp_path):
     pytest.importorskip("tensorflow")
     assert cli.main(["init", str(tmp_path / "photos")]) == 0
 

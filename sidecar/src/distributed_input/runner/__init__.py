@@ -3,7 +3,7 @@
 The runner starts the same processes as the cluster and supervises them as a kubelet would. It is
 not part of the data plane and stores none of its state: it reads ready files, exit statuses and
 the dispatchers' Status call. These modules are pure, with `now` as an argument: `plan`,
-`processes.restart_policy`, `display.stats`, `display.format` and `display.report`.
+`display.stats`, `display.format` and `display.report`.
 
 It needs click, for the commands, and psutil, for processes and CPUs. Tables and live lines need no
 library: the trainer writes to the same terminal, and scripts read the tables.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -48,23 +47,11 @@ class Command(click.Command):
             return args.EXIT_CONFIG if isinstance(error, ConfigError) else 1
 
 
-class _Parsed(click.ParamType):  # type: ignore[type-arg]
-    """A value that a function parses, as for argparse."""
-
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        try:
-            return self._parse(value) if isinstance(value, str) else value
-        except argparse.ArgumentTypeError as error:
-            self.fail(str(error), param, ctx)
-
-
-SECONDS = _Parsed("seconds", args.seconds)
-POSITIVE_SECONDS = _Parsed("seconds", args.positive_seconds)
-COUNT = _Parsed("n", args.positive_count)
+SECONDS = click.FloatRange(0)
+POSITIVE_SECONDS = click.FloatRange(0, min_open=True)
+COUNT = click.IntRange(1)
+SECONDS.name = POSITIVE_SECONDS.name = "seconds"  # in the help
+COUNT.name = "n"
 
 
 def command(

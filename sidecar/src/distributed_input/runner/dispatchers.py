@@ -36,8 +36,6 @@ class FoundDispatcher:
     """What the operator reports about the input, if it is in a cluster."""
     address: str = ""
     """Address of the dispatcher; empty: a port is forwarded to it, which differs each time."""
-    reread: Callable[[], tuple[str, ...]] = tuple
-    """Reads `problems` again."""
     place: str = ""
     """Process and folder of its run, if it is on this machine. Empty: it is not, or is unknown."""
 
@@ -58,13 +56,7 @@ Samples = tuple[FoundDispatcher, StatusSample, StatusSample]
 def intervals(
     found: Sequence[FoundDispatcher], timeout: float, seconds: float
 ) -> Iterator[tuple[float, list[Samples]]]:
-    """Yield the length of an interval and the samples of each dispatcher, again and again.
-
-    Args:
-        found: the dispatchers.
-        timeout: time limit for each response.
-        seconds: time between two samples.
-    """
+    """Yield the length of an interval, about `seconds`, and its samples, again and again."""
     before, began = [one.client.status(timeout) for one in found], time.monotonic()
     while True:
         time.sleep(seconds)
@@ -139,15 +131,12 @@ def opened(options: Selection, env: Mapping[str, str]) -> Iterator[list[FoundDis
     with contextlib.ExitStack() as stack:
         runs = [] if options.namespace or options.dispatcher else local_runs(env, options.name)
         if options.name and not runs:
-            where = options.name, options.namespace, options.timeout
-            one = stack.enter_context(kubectl.forwarded(*where))
+            one = stack.enter_context(
+                kubectl.forwarded(options.name, options.namespace, options.timeout)
+            )
             credentials = credentials_of(one.tls_folder, None, {TOKEN_ENV: one.token})
             client = StatusClient(one.address, credentials)
-
-            def reread() -> tuple[str, ...]:
-                return kubectl.problems_of(kubectl.get_input(*where))
-
-            found = [FoundDispatcher(options.name, client, one.problems, reread=reread)]
+            found = [FoundDispatcher(options.name, client, one.problems)]
         elif options.dispatcher:
             addresses.check(options.dispatcher, "--dispatcher")
             credentials = Credentials.from_args(options.token_file, env)

@@ -20,14 +20,20 @@ from distributed_input.api import files
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import process_wrapper
 from distributed_input.runtime import addresses
-from distributed_input.runtime.files.locked_folders import is_stale, locked
+from distributed_input.runtime.files.locked_folders import (
+    created,
+    is_stale,
+    locked,
+    private,
+)
 
+_OTHER_FOLDER = "set another folder with --dir"
 _PREFIX = "run-"
 _DESCRIPTION = "run.json"
 _MAX_PARENT_BYTES = 60
 """A socket's path has at most 103 bytes (macOS) or 107. Ours adds
 /run-<12>/shared/<2>/sidecar.sock, or /run-<12>/shared/s/worker-<4>.rows."""
-_SHORT_TEMPORARY = Path("/tmp")  # noqa: S108 - the folder below it is checked: `_create_private`
+_SHORT_TEMPORARY = Path("/tmp")  # noqa: S108 - the folder below it is checked: `private`
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - folders with mode 0700 below it
 
 
@@ -104,29 +110,22 @@ def create(
 ) -> Iterator[RunFolders]:
     """Create the folders of one run, and remove them on exit.
 
-    First removes the folders of dead runs.
-
-    Args:
-        parent: folder to create them in; None selects `default_parent`.
-        env: the environment.
-        shared_bytes: space that the run needs in the shared folder.
+    First removes the folders of dead runs. `parent`: None selects `default_parent`. `shared_bytes`
+    is the space that the run needs in the shared folder.
 
     Raises:
         ConfigError: a folder cannot be created, others may write to it, or it has no space.
     """
     wanted = parent or default_parent(env)
-    remedy = "another folder with --dir"
-    if not parent:
-        in_temporary = wanted.name == _user_folder()
-        variable = "TMPDIR=/tmp" if in_temporary else "another XDG_RUNTIME_DIR"
-        remedy = f"{variable}, or {remedy}"
+    variable = "TMPDIR=/tmp" if wanted.name == _user_folder() else "another XDG_RUNTIME_DIR"
+    remedy = "another folder with --dir" if parent else f"{variable}, or another folder with --dir"
     check_encoding(wanted, f"Set {remedy}")
     # A folder that the user names may be shared, like /tmp. The run's folder below it is private.
-    base = _create_folder(wanted) if parent else _create_private(wanted)
+    base = (created if parent else private)(wanted, _OTHER_FOLDER)
     remove_stale(base)
     shared_base = base
     if _has_shared_memory():
-        in_memory = _create_private(_SHARED_MEMORY / _user_folder())
+        in_memory = private(_SHARED_MEMORY / _user_folder(), _OTHER_FOLDER)
         remove_stale(in_memory)
         # Writing to full shared memory raises SIGBUS. Containers often have 64 MiB of it.
         shared_base = in_memory if _free_bytes(in_memory) >= shared_bytes else base
@@ -250,32 +249,7 @@ def _check_shared(base: Path, shared_bytes: int, remedy: str) -> None:
         )
 
 
-def _create_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"folder {folder}: {error.strerror}; set another folder with --dir"
-        ) from error
-    return folder.absolute()
-
-
 def _is_private(folder: Path) -> bool:
     """Return whether the folder is ours, and others cannot write to it."""
     found = folder.lstat()
     return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _create_private(folder: Path) -> Path:
-    """Create `folder` with mode 0700 if it is missing, and check that others cannot write to it."""
-    found = _create_folder(folder).lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise ConfigError(
-            f"folder {folder}: not a folder that you own; set another folder with --dir"
-        )
-    if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigError(
-            f"folder {folder}: other users may write to it; run `chmod 700`, or set another "
-            "folder with --dir"
-        )
-    return folder.absolute()

@@ -8,16 +8,17 @@ import platform
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from distributed_input.api import names
+from distributed_input.api.errors import DistributedInputError
 from distributed_input.runner import folders, kubectl
 
 _FLOORS = {"grpcio": "1.62.1", "numpy": "1.26", "protobuf": "4.25.1"}
@@ -56,10 +57,7 @@ class Check:
 def check_all(env: Mapping[str, str], namespace: str | None = None) -> Iterator[Check]:
     """Yield the checks of this machine and then those of the cluster, each as it is done.
 
-    Args:
-        env: the environment.
-        namespace: namespace of the inputs, for the check of rights. None: that of the kubeconfig's
-            context.
+    The check of rights is for `namespace`. None: that of the kubeconfig's context.
     """
     yield check_python(sys.version_info[:2], platform.system())
     yield check_packages(installed_version)
@@ -67,18 +65,19 @@ def check_all(env: Mapping[str, str], namespace: str | None = None) -> Iterator[
     yield check_run_packages(installed_version)
     yield check_shared_memory(_SHARED_MEMORY)
     yield from check_folder(env)
-    yield from check_cluster(_run_kubectl, namespace)
+    yield from check_cluster(partial(kubectl.output, seconds=_KUBECTL_SECONDS), namespace)
+
+
+Versions = Callable[[str], str | None]
+"""Returns the version of an installed distribution; None if it is not installed."""
 
 
 def installed_version(package: str) -> str | None:
-    """Return the version of an installed distribution; None if it is not installed."""
+    """Return the version of a distribution, see `Versions`."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-Versions = Callable[[str], str | None]
 
 
 def check_python(version: tuple[int, int], system: str) -> Check:
@@ -127,8 +126,7 @@ def check_tensorflow(version: Versions) -> Check:
 
 def check_run_packages(version: Versions) -> Check:
     """Check what `run`, `validate` and `local` need."""
-    missing = [name for name in _RUN_PACKAGES if version(name) is None]
-    if missing:
+    if missing := [name for name in _RUN_PACKAGES if version(name) is None]:
         text = f"{', '.join(missing)} not installed: `distributed-input run` needs them: {_INSTALL}"
         return Check("run", Result.WARNING, text)
     return Check("run", Result.OK, "the packages of `distributed-input run` are installed")
@@ -183,20 +181,15 @@ def check_sockets(folder: Path) -> Check:
 
 
 Kubectl = Callable[..., str]
-"""Return the output of kubectl with these arguments. Raises OSError with kubectl's message."""
+"""Return the output of kubectl with these arguments; see `kubectl.output`."""
 
 
 def check_cluster(run: Kubectl, namespace: str | None = None) -> Iterator[Check]:
-    """Yield the checks of the kubeconfig's cluster. Without kubectl, a warning.
-
-    Args:
-        run: kubectl.
-        namespace: where to check the rights. None: the namespace of the kubeconfig's context.
-    """
+    """Yield the checks of the kubeconfig's cluster. Without kubectl, a warning."""
     try:
         context = run("config", "current-context").strip()
         version = json.loads(run("version", "--output", "json"))
-    except (OSError, ValueError) as error:
+    except (DistributedInputError, ValueError) as error:
         text = f"{error}. Only commands with the name of an input need a cluster"
         yield Check("cluster", Result.WARNING, text)
         return
@@ -210,7 +203,7 @@ def check_cluster(run: Kubectl, namespace: str | None = None) -> Iterator[Check]
 def _check_definition(run: Kubectl) -> Check:
     try:
         found: Any = json.loads(run("get", "crd", kubectl.INPUTS, "--output", "json"))
-    except (OSError, ValueError):
+    except (DistributedInputError, ValueError):
         text = "the cluster has no DistributedInput definition: install the chart"
         return Check("definition", Result.WARNING, text)
     versions = [one["name"] for one in found["spec"]["versions"] if one.get("served")]
@@ -222,7 +215,7 @@ def _check_operator(run: Kubectl) -> Check:
     command = ("get", "deployments", "--all-namespaces", "--selector", label, "--output", "json")
     try:
         found: Any = json.loads(run(*command))["items"]
-    except (OSError, ValueError) as error:
+    except (DistributedInputError, ValueError) as error:
         return Check("operator", Result.WARNING, f"cannot be listed: {error}")
     if not found:
         text = "no operator in the cluster: run `helm install`, see the README"
@@ -239,7 +232,7 @@ def _check_operator(run: Kubectl) -> Check:
 def _namespace_of_context(run: Kubectl) -> str:
     try:
         found = run("config", "view", "--minify", "--output", "jsonpath={..namespace}")
-    except OSError:
+    except DistributedInputError:
         found = ""
     return found.strip() or "default"
 
@@ -271,24 +264,8 @@ def _check_rights(run: Kubectl, namespace: str) -> Check:
 def _allowed(run: Kubectl, words: tuple[str, ...], namespace: str) -> bool:
     try:
         return run("auth", "can-i", *words, "--namespace", namespace).strip() == "yes"
-    except OSError:
+    except DistributedInputError:
         return False
-
-
-def _run_kubectl(*arguments: str) -> str:
-    command = ["kubectl", *arguments, f"--request-timeout={_KUBECTL_SECONDS:g}s"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=2 * _KUBECTL_SECONDS, check=False
-        )
-    except FileNotFoundError as error:
-        raise OSError(kubectl.NOT_INSTALLED) from error
-    except subprocess.TimeoutExpired as error:
-        raise OSError(f"`{' '.join(command)}` does not end: check the kubeconfig") from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise OSError(f"`{' '.join(command[:3])}`: {last}")
-    return done.stdout
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -46,10 +46,7 @@ class ClusterInput:
 def forwarded(name: str, namespace: str | None, seconds: float) -> Iterator[ClusterInput]:
     """Forward a port of this machine to the dispatcher of an input.
 
-    Args:
-        name: name of the input.
-        namespace: its namespace. None: that of the kubeconfig's context.
-        seconds: limit for each command of kubectl.
+    Each command of kubectl has `seconds`. Without a namespace, it is that of the context.
 
     Raises:
         ConfigError: kubectl is not installed, or refuses.
@@ -129,27 +126,38 @@ def _write_certificate(
 
 
 def _get(kind: str, name: str, where: Sequence[str], seconds: float) -> Any:
-    command = ["kubectl", "get", kind, name, *where, "--output", "json"]
+    try:
+        return json.loads(output("get", kind, name, *where, "--output", "json", seconds=seconds))
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}, or set --timeout") from error
+    except ConfigError as error:
+        if "(NotFound)" in str(error) or str(error) == NOT_INSTALLED:
+            raise
+        hint = "`distributed-input doctor` checks the access to the cluster."
+        raise ConfigError(f"{error}\n  {hint}") from error
+
+
+def output(*arguments: str, seconds: float) -> str:
+    """Return what kubectl prints.
+
+    Raises:
+        ConfigError: kubectl is not installed, or refuses.
+        UnavailableError: it does not end within some seconds.
+    """
+    command = ["kubectl", *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except FileNotFoundError as error:
         raise ConfigError(NOT_INSTALLED) from error
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(
-            f"`{' '.join(command)}` did not end within {seconds:g} s: check the kubeconfig, or set "
-            "--timeout"
+            f"`{' '.join(command)}` did not end within {seconds:g} s: check the kubeconfig"
         ) from error
     if done.returncode:
-        raise ConfigError(f"`{' '.join(command)}`: {_refusal(done)}")
-    return json.loads(done.stdout)
-
-
-def _refusal(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the last line of kubectl's message. The lines before are of its caches and retries."""
-    last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1].strip()
-    if "(NotFound)" in last:
-        return last
-    return f"{last}\n  `distributed-input doctor` checks the access to the cluster."
+        # The lines before the last one are of kubectl's caches and retries.
+        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1].strip()
+        raise ConfigError(f"`{' '.join(command)}`: {last}")
+    return done.stdout
 
 
 def _address(

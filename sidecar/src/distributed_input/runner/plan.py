@@ -249,13 +249,9 @@ def process_env(base: Mapping[str, str], run: str, name: str, runner_pid: int) -
 
 
 def worker_env(env: Mapping[str, str], workers: int = 1) -> dict[str, str]:
-    """Return a worker's environment, which hides the accelerators.
+    """Return the environment of one of `workers` on this machine. It hides the accelerators.
 
     TensorFlow allocates all memory of every visible GPU, and the trainer needs the GPUs.
-
-    Args:
-        env: environment of a process of ours.
-        workers: number of workers that share the memory of this machine.
     """
     return {
         **env,

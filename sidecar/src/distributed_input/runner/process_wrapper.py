@@ -85,10 +85,8 @@ def kill_until_gone(find: Callable[[], set[int]], seconds: float = _KILL_SECONDS
     deadline = time.monotonic() + seconds
     while pids := find():
         for pid in pids:
-            try:
+            with contextlib.suppress(OSError):  # it has ended, or another user owns it
                 os.kill(pid, signal.SIGKILL)
-            except OSError:  # it has ended, or another user owns it
-                pass
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_SECONDS)
@@ -179,10 +177,8 @@ class _Wrapper:
             _exec(self.options.command, mark(self.options.run, self.options.name), wrapper)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
         self.trainer = pid
-        try:
+        with contextlib.suppress(OSError):
             os.setpgid(pid, pid)  # the child does the same, because either may run first
-        except OSError:
-            pass
         if not _has_prctl():
             _fork_guard(pid)
 
@@ -228,10 +224,8 @@ class _Wrapper:
 
 
 def _signal_group(group: int, number: int) -> None:
-    try:
+    with contextlib.suppress(OSError):  # it has ended
         os.killpg(group, number)
-    except OSError:  # it has ended
-        pass
 
 
 def _wake(_number: int, _frame: object) -> None:

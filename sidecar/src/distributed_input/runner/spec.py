@@ -28,15 +28,10 @@ def load(
 ) -> list[PlannedInput]:
     """Return the inputs that `file` defines, in its order.
 
-    Args:
-        file: YAML with one DistributedInput or several.
-        workers: replaces the number of workers in the file.
-        parallelism: replaces the parallelism in the file.
-        idle_cpus: the workers use only CPUs that the trainers leave idle. An input with
-            spec.workers.local gets one such worker, unless `workers` sets their number.
-        trainers: number of trainers.
-        warn: is called if the trainers cannot read an input with the batch size in the file. It is
-            no error, because a trainer may replace the batch size.
+    `workers` and `parallelism` replace those in the file. With `idle_cpus`, the workers use only
+    CPUs that the trainers leave idle. An input with spec.workers.local gets one such worker, unless
+    `workers` sets their number. `warn` is called if the trainers cannot read an input with the
+    batch size in the file, which is no error: a trainer may replace it.
 
     Raises:
         ConfigError: names the file, the field and the fix.

@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import sys
-import tempfile
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -35,50 +34,30 @@ def command_problem(program: str) -> tuple[int, str] | None:
     return EXIT_NOT_EXECUTABLE, f"{program}: permission denied: run `chmod +x {quoted}`{other}"
 
 
-def check_report(file: Path) -> None:
-    """Check that the report can be written to a file. An existing file keeps its content.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    flag = f"--report {file}"
-    if file.is_dir():
-        raise ConfigError(f"{flag}: is a folder: name a file, such as {file / 'run.json'}")
-    if not file.exists():
-        _check_parent(flag, file)
-    elif file.is_file():
-        try:
-            file.open("ab").close()
-        except OSError as error:
-            raise ConfigError(f"{flag}: {error.strerror}: name another file") from error
-    elif not os.access(file, os.W_OK):  # to open a pipe would end its reader
-        raise ConfigError(f"{flag}: Permission denied: name another file")
-
-
-def check_logs(folder: Path) -> None:
-    """Check that the logs can be copied to a folder, which may be missing.
+def check_target(flag: str, path: Path, is_folder: bool) -> None:
+    """Check that results can be written to a file or folder, which may be missing.
 
     Raises:
         ConfigError: they cannot.
     """
-    flag = f"--keep-logs {folder}"
-    if folder.is_dir():
-        _check_writable(flag, folder)
-    elif os.path.lexists(folder):
-        raise ConfigError(f"{flag}: is not a folder: name a folder, or a path that does not exist")
-    else:
-        _check_parent(flag, folder)
+    where, parent = f"{flag} {path}", path.parent
+    if is_folder and os.path.lexists(path) and not path.is_dir():
+        raise ConfigError(f"{where}: is not a folder: name a folder, or a path that does not exist")
+    if not is_folder and path.is_dir():
+        raise ConfigError(f"{where}: is a folder: name a file, such as {path / 'run.json'}")
+    if parent.exists() and not parent.is_dir():
+        raise ConfigError(f"{where}: {parent} is not a folder")
+    if not parent.is_dir():
+        raise ConfigError(f"{where}: folder {parent} does not exist")
+    if not os.access(path if path.exists() else parent, os.W_OK):
+        raise ConfigError(f"{where}: permission denied: name another one")
 
 
 def entry_point_problem(target: str, folder: str | None) -> str:
     """Return what is wrong with the module or the name of an entry point; "" if nothing is.
 
-    The module is searched and not imported, which takes TensorFlow's import. What is not certain is
-    left to the workers.
-
-    Args:
-        target: "package.module:function".
-        folder: the folder in front of Python's path. None: none.
+    The module is searched, in `folder` and Python's path, and not imported, which takes
+    TensorFlow's import. What is not certain is left to the workers.
     """
     module, _, attribute = target.partition(":")
     places = [*([folder] if folder else []), os.getcwd(), *sys.path]
@@ -112,22 +91,3 @@ def _name_problem(module: str, name: str, file: str | None) -> str:
         return ""
     functions = [one.name for one in tree.body if isinstance(one, ast.FunctionDef)]
     return f"module {module} has no {name!r}; it has {', '.join(functions) or 'no functions'}"
-
-
-def _check_parent(flag: str, path: Path) -> None:
-    parent = path.parent
-    if parent.exists() and not parent.is_dir():
-        raise ConfigError(f"{flag}: {parent} is not a folder")
-    if not parent.is_dir():
-        raise ConfigError(f"{flag}: folder {parent} does not exist")
-    _check_writable(flag, Path(os.path.realpath(path)).parent)
-
-
-def _check_writable(flag: str, folder: Path) -> None:
-    """Create a file without a name, because access rights do not show a read-only mount."""
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise ConfigError(
-            f"{flag}: cannot write to folder {folder}: {error.strerror}: name another folder"
-        ) from error

@@ -76,13 +76,7 @@ if __name__ == "__main__":
 
 
 def starter_files(name: str, workers: int, batch: int) -> dict[str, str]:
-    """Return the content of each file by its name.
-
-    Args:
-        name: name of the input.
-        workers: number of workers.
-        batch: rows in one step over all trainers.
-    """
+    """Return the content of each file by its name. `batch`: rows in one step of all trainers."""
     values = {"name": name, "workers": workers, "batch": batch}
     files = {"input.yaml": _INPUT, "dataset.py": _DATASET, "train.py": _TRAIN}
     return {file: template.substitute(values) for file, template in files.items()}

@@ -109,8 +109,8 @@ class Supervisor:
             changed.cancel()
         if self._events.failure is not None:
             return EXIT_PROCESS_FAILED
-        if self._events.termination is not None:
-            return 128 + self._events.termination.signal
+        if self._events.requests:
+            return 128 + self._events.requests[0][0]
         seconds = time.monotonic() - started
         self._log(f"all processes are ready after {seconds:.1f} s: starting the trainer")
         return await self._train()
@@ -157,12 +157,13 @@ class Supervisor:
     def _on_interrupt(self, number: int) -> None:
         if self._events.closed:
             self._group.kill()
-        elif self._events.termination is None and self._training_seconds is not None:
+        elif not self._events.requests and self._training_seconds is not None:
             self._log(
                 f"{signal.Signals(number).name}: the trainer got it and has "
                 f"{self.grace_seconds:g} s to end. Send it again to end the trainer sooner"
             )
-        self._events.interrupt(number)
+        self._events.interrupted = True
+        self._events.terminate(number)
 
     def _on_suspend(self) -> None:
         """Suspend the trainers too: they are in other sessions, so Ctrl-Z does not reach them."""
@@ -190,7 +191,7 @@ class Supervisor:
         return RunResult(
             report.of_run(status, cause, seconds, inputs, reports),
             failed_log=self._events.failure.log if self._events.failure else None,
-            interrupted=bool(self._events.interrupted),
+            interrupted=self._events.interrupted,
             trained=self._training_seconds is not None,
         )
 

@@ -37,13 +37,13 @@ class ValidInput:
     """None: the batch size of the dataset sets it."""
     trainers: list[int] | None
     """Possible numbers of trainers. None: any, or not known before the dataset is read."""
-    possible: str
+    trainers_text: str
     """The same as text."""
     warnings: tuple[str, ...] = ()
     """What the user should change, or could not be checked."""
 
     def __str__(self) -> str:
-        return f"{self.name} is valid: {self.code}; {self.possible}"
+        return f"{self.name} is valid: {self.code}; {self.trainers_text}"
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,10 @@ _UNIX = "unix:"
 
 
 def parse(address: str, what: str = "address") -> tuple[str, int]:
-    """Return the host and the port of "host:port".
-
-    Args:
-        address: the address; an empty host means all addresses of this machine.
-        what: the flag or field, for errors.
-
-    Returns:
-        The host without brackets, and the port.
+    """Return the host without brackets (empty: all addresses of this machine) and the port.
 
     Raises:
-        ConfigError: the address is invalid.
+        ConfigError: the address is invalid; names `what`, the flag or field.
     """
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):

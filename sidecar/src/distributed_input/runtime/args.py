@@ -96,12 +96,8 @@ def parse(
 ) -> argparse.Namespace:
     """Parse the flags and the document in the environment, and set up the log.
 
-    Settings of the document that the parser does not have are ignored, see `process_config`.
-
-    Args:
-        part: name of the process in its log.
-        flags_parser: has the flag --log-level.
-        argv: the flags. None: those of this process.
+    Settings of the document that the parser does not have are ignored, see `process_config`. The
+    parser has the flag --log-level. Without `argv`, the flags are those of this process.
 
     Raises:
         ConfigError: the document is invalid.
@@ -146,13 +142,6 @@ def positive_seconds(text: str) -> float:
     if value == 0:
         raise argparse.ArgumentTypeError("must be more than 0 seconds")
     return value
-
-
-def positive_count(text: str) -> int:
-    """Parse a whole number of 1 or more, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
 
 
 def exit_code(

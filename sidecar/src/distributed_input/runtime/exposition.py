@@ -26,21 +26,19 @@ _log = logs.get("runtime.exposition")
 SampleSource = Callable[[], Iterable[metrics.Sample]]
 
 
-class Exposition:
+class Exposition(Collector):
     """The metrics of one process: samples from sources, and CPU time and memory."""
 
     def __init__(self) -> None:
-        self._sources: tuple[SampleSource, ...] = ()
-        self._lock = threading.Lock()
+        self._sources: list[SampleSource] = []
         self._registry = CollectorRegistry(auto_describe=False)
         # distributed_input_process_resident_memory_bytes, ..._cpu_seconds_total, ..._open_fds
         ProcessCollector(namespace=metrics.PREFIX.rstrip("_"), registry=self._registry)
-        self._registry.register(_SourceCollector(self._samples))
+        self._registry.register(self)
 
     def add_source(self, source: SampleSource) -> None:
         """Add a function that returns samples. Every scrape calls it on another thread."""
-        with self._lock:
-            self._sources = (*self._sources, source)
+        self._sources.append(source)
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -54,29 +52,24 @@ class Exposition:
         """
         return None if listen == METRICS_OFF else MetricsServer(listen, self.render, healthy)
 
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples of all sources, by metric."""
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for definition, value, labels in self._samples():
+            kind = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
+            family = families.setdefault(
+                definition.name, kind(definition.name, definition.help, labels=definition.labels)
+            )
+            if not math.isnan(value):
+                family.add_metric(labels, value)
+        yield from families.values()
+
     def _samples(self) -> Iterator[metrics.Sample]:
-        for source in self._sources:
+        for source in list(self._sources):
             try:
                 yield from source()
             except Exception:  # noqa: BLE001 - must not hide the other metrics
                 _log.exception("metrics source failed")
-
-
-class _SourceCollector(Collector):
-    def __init__(self, samples: Callable[[], Iterable[metrics.Sample]]) -> None:
-        self._samples = samples
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for definition, value, labels in self._samples():
-            family = families.get(definition.name)
-            if family is None:
-                kind = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
-                family = kind(definition.name, definition.help, labels=definition.labels)
-                families[definition.name] = family
-            if not math.isnan(value):
-                family.add_metric(labels, value)
-        yield from families.values()
 
 
 class MetricsServer:
@@ -87,7 +80,7 @@ class MetricsServer:
     ) -> None:
         host, port = addresses.parse(listen, "--metrics-listen")
         try:
-            self._server = _HttpServer((host, port), _handler(render, healthy))
+            self._server = http.server.ThreadingHTTPServer((host, port), _handler(render, healthy))
         except OSError as error:
             raise ConfigError(
                 f"--metrics-listen {listen}: cannot bind ({error.strerror or error}): set another "
@@ -102,10 +95,6 @@ class MetricsServer:
         """Stop serving and free the port."""
         self._server.shutdown()
         self._server.server_close()
-
-
-class _HttpServer(http.server.ThreadingHTTPServer):
-    daemon_threads = True
 
 
 def _handler(

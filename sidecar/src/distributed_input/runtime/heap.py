@@ -50,11 +50,7 @@ def _read_limit(path: Path) -> int | None:
 def arenas_within(limit: int | None, cpus: int) -> int | None:
     """Return how many heaps malloc may have, so that they keep at most a quarter of the memory.
 
-    At least 2, and at most malloc's default. None: the default.
-
-    Args:
-        limit: memory of the process in bytes; None: no limit.
-        cpus: CPUs of the machine.
+    At least 2, and at most malloc's default for this number of CPUs. None: the default.
     """
     return None if limit is None else max(2, min(8 * cpus, limit // (4 * _TRIM_BYTES)))
 

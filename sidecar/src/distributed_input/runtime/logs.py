@@ -26,32 +26,24 @@ _RESERVED = frozenset({"time", "level", "part", "logger", "message", "traceback"
 LEVELS = ("debug", "info", "warning", "error")
 
 
-class _Secrets:
-    """Strings that are replaced in every line."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._values: tuple[str, ...] = ()
-
-    def add(self, value: str) -> None:
-        with self._lock:
-            if len(value) >= _SHORTEST_SECRET and value not in self._values:
-                # Bounded, because tokens may rotate for years.
-                self._values = (*self._values[-15:], value)
-
-    def hide(self, text: str) -> str:
-        """Return `text`, which is JSON, without the secrets."""
-        for value in self._values:
-            text = text.replace(json.dumps(value)[1:-1], _HIDDEN)
-        return _BEARER.sub(rf"\1{_HIDDEN}", text)
-
-
-_secrets = _Secrets()
+_secrets: tuple[str, ...] = ()
+"""Strings that are replaced in every line. At most 16, because tokens may rotate for years."""
+_secrets_lock = threading.Lock()
 
 
 def redact(secret: str) -> None:
     """Replace `secret` in every line. It needs 8 characters; only the last 16 secrets are kept."""
-    _secrets.add(secret)
+    global _secrets  # noqa: PLW0603 - like the loggers, one for the process
+    with _secrets_lock:
+        if len(secret) >= _SHORTEST_SECRET and secret not in _secrets:
+            _secrets = (*_secrets[-15:], secret)
+
+
+def _without_secrets(line: str) -> str:
+    """Return a line, which is JSON, without the secrets."""
+    for secret in _secrets:
+        line = line.replace(json.dumps(secret)[1:-1], _HIDDEN)
+    return _BEARER.sub(rf"\1{_HIDDEN}", line)
 
 
 class JsonFormatter(logging.Formatter):
@@ -75,7 +67,7 @@ class JsonFormatter(logging.Formatter):
             line[f"{name}_" if name in _RESERVED else name] = value
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return _secrets.hide(json.dumps(line, default=str, ensure_ascii=False))
+        return _without_secrets(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class Log:

@@ -11,12 +11,7 @@ from distributed_input.api.errors import ConfigError
 
 
 def write(path: str | None, address: str, metrics: str | None) -> None:
-    """Write {"address", "metrics", "pid"} to `path` atomically, as JSON.
-
-    Args:
-        path: the file; None: write nothing.
-        address: host:port of the service, or the path of a socket.
-        metrics: host:port of the metrics; None if they are off.
+    """Write {"address", "metrics", "pid"} to `path` atomically, as JSON. None: write nothing.
 
     Raises:
         ConfigError: the file cannot be written.

@@ -44,61 +44,52 @@ def _parser() -> argparse.ArgumentParser:
     both.add_argument(flags.LOG_LEVEL, choices=logs.LEVELS, default="info")
     both.add_argument(flags.PORT, type=int, required=True, help="port to serve on")
     parts = parser.add_subparsers(dest="part", required=True)
-    _add_dispatcher_flags(parts.add_parser("dispatcher", parents=[both], help="start a dispatcher"))
-    _add_worker_flags(parts.add_parser("worker", parents=[both], help="start a worker"))
-    return parser
-
-
-def _add_dispatcher_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    dispatcher = parts.add_parser("dispatcher", parents=[both], help="start a dispatcher")
+    dispatcher.add_argument(
         flags.WORK_DIR,
         required=True,
         metavar="DIR",
         help="folder of the journal, from which the dispatcher resumes after a restart",
     )
-    parser.add_argument(
+    dispatcher.add_argument(
         flags.STATIC_WORKERS,
         default="",
         metavar="HOST:PORT,...|dns:NAME:PORT:COUNT",
         help="all workers, which the sharding policies FILE, DATA and HINT need in advance; dns: "
         "the addresses of a name, when it has COUNT addresses",
     )
-
-
-def _add_worker_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    worker = parts.add_parser("worker", parents=[both], help="start a worker")
+    worker.add_argument(
         flags.DISPATCHER, required=True, metavar="HOST:PORT", help="address of the dispatcher"
     )
-    parser.add_argument(
+    worker.add_argument(
         flags.ADVERTISE,
         required=True,
         metavar="HOST[:PORT]",
         help="address at which readers reach this worker",
     )
-    parser.add_argument(
+    worker.add_argument(
         flags.CACHE_BYTES,
         type=int,
         default=0,
         metavar="BYTES",
         help="size of cross-trainer caches (default: TensorFlow's default)",
     )
-    parser.add_argument(
+    worker.add_argument(
         flags.PATH,
         action="append",
         default=[],
         metavar="DIR",
         help="folder to insert at the start of sys.path; repeatable",
     )
+    return parser
 
 
 def dispatcher_config(port: int, work_dir: Path, workers: Sequence[str]) -> Any:
-    """Return the configuration of the dispatcher.
+    """Return the configuration of the dispatcher. Without `workers`, these register themselves.
 
-    Args:
-        port: port to listen on, on all addresses.
-        work_dir: folder of the journal. Each list of static workers has its own journal, because a
-            journal with other workers cannot be used.
-        workers: host:port of each static worker; empty: workers register themselves.
+    Each list of static workers (host:port) has its own journal in the folder `work_dir`, because a
+    journal with other workers cannot be used.
     """
     from tensorflow.core.protobuf import service_config_pb2
 
@@ -120,13 +111,10 @@ def dispatcher_config(port: int, work_dir: Path, workers: Sequence[str]) -> Any:
 
 
 def worker_config(dispatcher: str, port: int, advertise: str, cache_bytes: int) -> Any:
-    """Return the configuration of a worker.
+    """Return the configuration of a worker that serves on all addresses.
 
-    Args:
-        dispatcher: host:port of the dispatcher.
-        port: port to listen on, on all addresses.
-        advertise: host or host:port that readers connect to. TensorFlow's default is localhost.
-        cache_bytes: size of cross-trainer caches; 0: TensorFlow's default.
+    Readers connect to `advertise`, a host or host:port. TensorFlow's default is localhost. 0 bytes
+    for the cross-trainer cache select TensorFlow's default.
     """
     from tensorflow.core.protobuf import service_config_pb2
 
@@ -143,15 +131,9 @@ def worker_config(dispatcher: str, port: int, advertise: str, cache_bytes: int) 
 
 
 def static_workers(value: str, resolve: Callable[[str], list[str]]) -> list[str] | None:
-    """Return the workers in the value of --static-workers.
+    """Return host:port of each worker in the value of --static-workers.
 
-    Args:
-        value: the flag's value.
-        resolve: returns the addresses of a DNS name.
-
-    Returns:
-        host:port of each worker; [] if the value is empty; None if the DNS name does not have
-        COUNT addresses (yet).
+    `resolve` returns the addresses of a DNS name. None: it does not have COUNT addresses (yet).
 
     Raises:
         ConfigError: the value is invalid.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -19,7 +18,7 @@ from distributed_input.runner.display.status_client import StatusClient
 from distributed_input.runner.folders import RunFolders
 
 
-def test_the_dispatchers_that_are_ready(tmp_path: Path) -> None:
+def test_the_dispatchers_that_are_ready(tmp_path):
     (tmp_path / "tokens").mkdir()
     for name in ("other", "train"):
         (tmp_path / "tokens" / name).write_text("secret")
@@ -27,20 +26,16 @@ def test_the_dispatchers_that_are_ready(tmp_path: Path) -> None:
     (found,) = _of_run(RunFolders("r", tmp_path, tmp_path))
     found.client.close()
     assert found.client._is_local, "its processes run on this machine"
-    assert (found.name, found.address, found.reread()) == ("train", "127.0.0.1:4567", ())
+    assert (found.name, found.address) == ("train", "127.0.0.1:4567")
 
 
-def test_a_run_that_ends_in_the_meantime_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_ends_in_the_meantime_has_none(tmp_path, monkeypatch):
     # It removes its folder after a look at it, before the next.
     monkeypatch.setattr(Path, "is_dir", lambda _: True)
     assert list(_of_run(RunFolders("r", tmp_path, tmp_path))) == []
 
 
-def test_the_end_of_a_run_is_no_problem_of_its_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_run_is_no_problem_of_its_token(tmp_path, monkeypatch):
     """The dashboard outlives the run, and its file: it does not warn that the file is missing."""
     given: list[tuple[str | None, object]] = []
 
@@ -58,7 +53,7 @@ def test_the_end_of_a_run_is_no_problem_of_its_token(
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def runs(tmp_path, monkeypatch):
     """Start two runs with an input `train`; the second also has `eval`. Return the environment."""
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}
     with folders.create(None, env) as first, folders.create(None, env) as second:
@@ -86,15 +81,13 @@ def found(env: dict[str, str], *flags: str) -> list[FoundDispatcher]:
         return opened
 
 
-def test_inputs_of_the_same_name_differ_in_process_and_folder(runs: dict[str, str]) -> None:
+def test_inputs_of_the_same_name_differ_in_process_and_folder(runs):
     assert sorted(one.name for one in found(runs)) == ["eval", "train", "train"]
     place = f"pid {os.getpid()}, {os.getcwd()}"
     assert {one.title for one in found(runs, "train")} == {f"train ({place})"}
 
 
-def test_a_name_selects_local_runs_before_the_cluster(
-    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_selects_local_runs_before_the_cluster(runs, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert [one.name for one in found(runs, "train")] == ["train", "train"]
     assert [one.name for one in found(runs, "eval")] == ["eval"]
@@ -103,7 +96,7 @@ def test_a_name_selects_local_runs_before_the_cluster(
             found(runs, *flags)
 
 
-def test_each_input_is_an_object_or_a_title() -> None:
+def test_each_input_is_an_object_or_a_title():
     client = cast(StatusClient, None)  # it is not called
     first, second = FoundDispatcher("a", client, place="pid 7, /home"), FoundDispatcher("", client)
     found = [(first, {"n": 1}, "one\n"), (second, {"n": 2}, "two\n")]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.runner.installation import (
     Check,
     Result,
@@ -79,37 +79,31 @@ def cluster(**answers: Any) -> dict[str, Check]:
         ((3, 14), "Linux", Result.FAILED),
     ],
 )
-def test_python(version: tuple[int, int], system: str, result: Result) -> None:
+def test_python(version, system, result):
     assert check_python(version, system).result is result
 
 
-def test_doctor_says_what_works_on_macos() -> None:
-    text = check_python((3, 12), "Darwin").text
-    assert "`run`, `local` and the client" in text
-    assert text.endswith("Use Linux for --workers local")
-
-
-def test_packages() -> None:
+def test_packages():
     assert check_packages(GOOD.get).result is Result.OK
     old = check_packages({**GOOD, "protobuf": "4.25.0"}.get)
     assert old.result is Result.FAILED
     assert old.text == "protobuf 4.25.0: install 4.25.1 or later"
 
 
-def test_tensorflow() -> None:
+def test_tensorflow():
     assert check_tensorflow(GOOD.get).text == "tensorflow-cpu 2.21.0rc1"
     assert check_tensorflow({"tensorflow": "2.15.1"}.get).result is Result.FAILED
     assert check_tensorflow(lambda package: None).result is Result.WARNING
 
 
-def test_the_packages_of_run() -> None:
+def test_the_packages_of_run():
     assert check_run_packages(GOOD.get).result is Result.OK
     missing = check_run_packages({**GOOD, "pyyaml": None}.get)
     assert missing.result is Result.WARNING
     assert "pip install 'distributed-input[run]'" in missing.text
 
 
-def test_shared_memory(tmp_path: Path) -> None:
+def test_shared_memory(tmp_path):
     assert check_shared_memory(tmp_path, free=1 << 30).result is Result.OK
     small = check_shared_memory(tmp_path, free=64 << 20)  # the default of Docker
     assert small.result is Result.WARNING
@@ -119,14 +113,14 @@ def test_shared_memory(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(monkeypatch):
     """Yield the folder for temporary files. The paths of tmp_path are too long for sockets."""
     with tempfile.TemporaryDirectory() as created:
         monkeypatch.setattr(tempfile, "gettempdir", lambda: created)
         yield Path(created)
 
 
-def test_the_folder_and_the_sockets_of_a_run(folder: Path) -> None:
+def test_the_folder_and_the_sockets_of_a_run(folder):
     checks = {one.name: one for one in check_folder({})}
     assert {name: one.result for name, one in checks.items()} == {
         "folder": Result.OK,
@@ -136,9 +130,7 @@ def test_the_folder_and_the_sockets_of_a_run(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["bind", "connect"])
-def test_a_machine_without_unix_sockets(
-    folder: Path, call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_unix_sockets(folder, call, monkeypatch):
     def refuse(_socket: socket.socket, _address: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -151,7 +143,7 @@ def test_a_machine_without_unix_sockets(
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_a_run_cannot_use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_a_run_cannot_use(folder, monkeypatch):
     (folder / "file").touch()
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(folder / "file"))
     (found,) = check_folder({})
@@ -159,7 +151,7 @@ def test_a_folder_that_a_run_cannot_use(folder: Path, monkeypatch: pytest.Monkey
     assert found.text.startswith("a run cannot create its folder: folder ")
 
 
-def test_a_cluster_with_everything() -> None:
+def test_a_cluster_with_everything():
     found = cluster()
     assert {one.result for one in found.values()} == {Result.OK}
     assert found["cluster"].text == "Kubernetes v1.34.2, context kind"
@@ -167,27 +159,27 @@ def test_a_cluster_with_everything() -> None:
     assert found["operator"].text == "system/op, 1 ready, image r/op:1.2.3"
 
 
-def test_no_cluster() -> None:
-    found = cluster(version=OSError("connection refused"))
+def test_no_cluster():
+    found = cluster(version=ConfigError("connection refused"))
     assert set(found) == {"cluster"}
     assert found["cluster"].result is Result.WARNING
     assert found["cluster"].text.startswith("connection refused.")
 
 
-def test_a_cluster_without_the_chart() -> None:
-    found = cluster(get_crd=OSError("not found"), get_deployments={"items": []})
+def test_a_cluster_without_the_chart():
+    found = cluster(get_crd=ConfigError("not found"), get_deployments={"items": []})
     assert "install the chart" in found["definition"].text
     assert "helm install" in found["operator"].text
 
 
-def test_an_operator_that_is_not_ready_fails() -> None:
+def test_an_operator_that_is_not_ready_fails():
     found = cluster(get_deployments={"items": [{**DEPLOYMENT, "status": {}}]})
     assert found["operator"].result is Result.FAILED
     assert "kubectl describe deployment op -n system" in found["operator"].text
 
 
-def test_missing_rights_are_named() -> None:
-    found = cluster(auth=OSError("no"))["rights"]
+def test_missing_rights_are_named():
+    found = cluster(auth=ConfigError("no"))["rights"]
     assert found.result is Result.WARNING
     for right in (
         *(
@@ -212,9 +204,7 @@ def test_missing_rights_are_named() -> None:
     ("namespace", "context", "expected"),
     [("other", "team", "other"), (None, "team", "team"), (None, "", "default")],
 )
-def test_rights_are_those_in_a_namespace(
-    namespace: str | None, context: str, expected: str
-) -> None:
+def test_rights_are_those_in_a_namespace(namespace, context, expected):
     asked = set()
 
     def can(*arguments: str) -> str:

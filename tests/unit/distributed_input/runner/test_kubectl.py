@@ -15,7 +15,6 @@ from distributed_input.runner.kubectl import (
     INPUTS,
     ClusterInput,
     forwarded,
-    get_input,
     problems_of,
 )
 
@@ -50,7 +49,7 @@ NAMESPACED = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Return the folder of a kubectl that comes first in PATH."""
     script = tmp_path / "kubectl"
     script.write_text(KUBECTL.format(python=sys.executable))
@@ -66,7 +65,7 @@ def opened(folder: Path, namespace: str | None = None, **answers: Any) -> Cluste
         return found
 
 
-def test_the_port_is_forwarded_and_the_token_is_decoded(folder: Path) -> None:
+def test_the_port_is_forwarded_and_the_token_is_decoded(folder):
     assert opened(folder, "team") == ClusterInput("127.0.0.1:4567", "secret", ())
     assert (folder / "calls").read_text().splitlines() == [
         f"get {INPUTS} train --namespace team --output json",
@@ -76,9 +75,7 @@ def test_the_port_is_forwarded_and_the_token_is_decoded(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("encryption", ["All", "Control"])
-def test_an_encrypted_input_has_a_folder_with_the_certificate_of_a_viewer(
-    folder: Path, encryption: str
-) -> None:
+def test_an_encrypted_input_has_a_folder_with_the_certificate_of_a_viewer(folder, encryption):
     resource = {"spec": {"encryption": encryption}}
     (folder / "answers.json").write_text(
         json.dumps(
@@ -102,12 +99,12 @@ def test_an_encrypted_input_has_a_folder_with_the_certificate_of_a_viewer(
     assert "get configmap train-distributed-input-tls " in calls
 
 
-def test_without_a_namespace_the_kubeconfig_decides(folder: Path) -> None:
+def test_without_a_namespace_the_kubeconfig_decides(folder):
     assert opened(folder).address == "127.0.0.1:4567"
     assert "--namespace" not in (folder / "calls").read_text()
 
 
-def test_what_kubectl_refuses_is_an_error(folder: Path) -> None:
+def test_what_kubectl_refuses_is_an_error(folder):
     refusal = {"error": 'secrets "train-distributed-input" is forbidden'}
     with pytest.raises(
         ConfigError, match=r"^`kubectl get secret train-.*`: secrets .* forbidden\n"
@@ -115,7 +112,7 @@ def test_what_kubectl_refuses_is_an_error(folder: Path) -> None:
         opened(folder, get_secret=refusal)
 
 
-def test_only_the_last_line_of_kubectls_message_is_shown(folder: Path) -> None:
+def test_only_the_last_line_of_kubectls_message_is_shown(folder):
     refused = "The connection to the server localhost:8080 was refused"
     kind = f"get {INPUTS}"
     with pytest.raises(ConfigError) as caught:
@@ -131,7 +128,7 @@ def test_only_the_last_line_of_kubectls_message_is_shown(folder: Path) -> None:
         opened(folder, None, **{kind: {"error": missing}})
 
 
-def test_a_dispatcher_that_cannot_be_reached_has_the_inputs_problems(folder: Path) -> None:
+def test_a_dispatcher_that_cannot_be_reached_has_the_inputs_problems(folder):
     status = {"conditions": [condition("Unschedulable", "True", "no node has 8 CPUs")]}
     answers = {
         **ANSWERS,
@@ -148,7 +145,7 @@ def test_a_dispatcher_that_cannot_be_reached_has_the_inputs_problems(folder: Pat
     )
 
 
-def test_without_kubectl_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kubectl_the_remedy_is_named(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigError, match="kubectl is not installed: install it, or forward"):
         with forwarded("train", None, 10):
@@ -159,7 +156,7 @@ def condition(kind: str, status: str, message: str) -> dict[str, str]:
     return {"type": kind, "status": status, "reason": "Because", "message": message}
 
 
-def test_each_problem_is_reported_once() -> None:
+def test_each_problem_is_reported_once():
     conditions = [
         condition("Ready", "False", "1 of 2 workers is ready"),
         condition("Reconciling", "True", "1 of 2 workers is ready"),
@@ -175,13 +172,3 @@ def test_each_problem_is_reported_once() -> None:
         "cluster`",
     )
     assert problems_of({}) == ()
-
-
-def test_problems_are_read_without_a_forwarded_port(folder: Path) -> None:
-    condition = {"type": "Ready", "status": "False", "reason": "R", "message": "no workers"}
-    answer = {f"get {INPUTS}": {"status": {"conditions": [condition]}}}
-    (folder / "answers.json").write_text(json.dumps(answer))
-    assert problems_of(get_input("train", "team", 10)) == ("Ready is False (R): no workers",)
-    assert (folder / "calls").read_text().splitlines() == [
-        f"get {INPUTS} train --namespace team --output json"
-    ]

@@ -23,29 +23,27 @@ sys.stdin.read()
 
 
 @pytest.fixture(autouse=True)
-def fake_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_run(monkeypatch):
     monkeypatch.setattr(local, "_command", lambda *_: [sys.executable, "-c", RUN])
     for name in local._VARIABLES:
         monkeypatch.setenv(name, "")
 
 
-def test_a_dict_in_a_folder_whose_name_is_not_utf_8_is_an_error_that_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_dict_in_a_folder_whose_name_is_not_utf_8_is_an_error_that_says_so(monkeypatch):
     monkeypatch.setattr(os, "getcwd", lambda: "/caf\udce9")
     resource = {"spec": {"dataset": {"entryPoint": {"source": {"path": "."}}}}}
     with pytest.raises(ConfigError, match=r"^'/caf\\udce9': .*is not UTF-8 .*PYTHONUTF8=1$"):
         local.local(resource)
 
 
-def test_its_text_has_the_inputs_the_workers_and_the_state() -> None:
+def test_its_text_has_the_inputs_the_workers_and_the_state():
     run = LocalRun(Path("input.yaml"), 4, 9.0)
     assert repr(run) == f"<LocalRun of train, eval; workers: 4; running, pid {run.pid}>"
     run.close()
     assert repr(run) == "<LocalRun of train, eval; workers: 4; closed>"
 
 
-def test_its_text_says_if_it_has_ended_by_itself() -> None:
+def test_its_text_says_if_it_has_ended_by_itself():
     run = LocalRun(Path("input.yaml"), None, 9.0)
     run._process.kill()
     run._process.wait()
@@ -55,7 +53,7 @@ def test_its_text_says_if_it_has_ended_by_itself() -> None:
     run._stop()
 
 
-def test_it_can_be_imported_without_the_packages_of_commands() -> None:
+def test_it_can_be_imported_without_the_packages_of_commands():
     """The run that it starts prints the remedy."""
     hidden = "import sys; sys.modules.update(click=None, psutil=None)"
     code = f"{hidden}; import distributed_input.runner.local"

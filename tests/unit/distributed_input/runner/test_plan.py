@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 from distributed_input.api.config import CodeSource, DatasetConfig, InputConfig
 from distributed_input.runner import plan
 from distributed_input.runner.folders import RunFolders
-from distributed_input.runner.plan import PROGRAMS, Plan, PlannedInput, PlannedTfDataService
+from distributed_input.runner.plan import Plan, PlannedInput, PlannedTfDataService
 
 FILES = RunFolders("r", Path("/run"), Path("/shm"))
 CODE = DatasetConfig("code:dataset_fn", source=CodeSource(path="/code"))
@@ -39,13 +38,7 @@ def flags(command: list[str], name: str) -> list[str]:
     return [after for flag, after in itertools.pairwise(command) if flag == name]
 
 
-def test_names_contain_the_input_if_there_are_several() -> None:
-    assert of(ONE).process_name("worker", ONE, 1) == "worker-1"
-    assert of(ONE, TWO).process_name("worker", ONE, 1) == "train-worker-1"
-    assert of(ONE, TWO).process_name("sidecar", index=0) == "sidecar-0"
-
-
-def test_a_worker_gets_the_resources_settings() -> None:
+def test_a_worker_gets_the_resources_settings():
     worker = command("worker-0", ONE)
     assert flags(worker, "--parallelism") == ["3"]
     assert flags(worker, "--path") == ["/code"]
@@ -55,13 +48,13 @@ def test_a_worker_gets_the_resources_settings() -> None:
     assert "--idle-cpus" in command("worker-0", replace(ONE, idle_cpus=True))
 
 
-def test_a_worker_gets_the_folder_of_states_if_there_is_one() -> None:
+def test_a_worker_gets_the_folder_of_states_if_there_is_one():
     assert not flags(command("worker-0", ONE), "--state-dir")
     kept = replace(FILES, states=Path("/states"))
     assert flags(command("worker-0", ONE, paths=kept), "--state-dir") == ["/states"]
 
 
-def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs() -> None:
+def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs():
     first, second = "unix:/shm/s/dispatcher-0", "unix:/shm/s/dispatcher-1"
     assert flags(command("sidecar-0", ONE), "--dispatcher") == [first]
     both = command("sidecar-3", ONE, TWO, trainers=4)
@@ -71,26 +64,20 @@ def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs() -> None
     assert flags(both, "--dir") == ["/shm/3"]
 
 
-def test_a_dispatcher_has_the_same_socket_at_each_start_and_a_worker_a_new_one() -> None:
+def test_a_dispatcher_has_the_same_socket_at_each_start_and_a_worker_a_new_one():
     assert flags(command("train-dispatcher", ONE, TWO), "--listen") == ["unix:/shm/s/dispatcher-0"]
     worker = command("eval-worker-0", ONE, TWO)
     assert flags(worker, "--listen") == ["unix:/shm/s/worker-7"]
     assert flags(worker, "--dispatcher") == ["unix:/shm/s/dispatcher-1"]
 
 
-def test_every_input_has_its_own_token() -> None:
+def test_every_input_has_its_own_token():
     names = ("train-dispatcher", "train-worker-0", "eval-worker-0", "sidecar-0")
     tokens = [flags(command(name, ONE, TWO), "--token-file") for name in names]
     assert tokens == [["/run/tokens/train"]] * 2 + [["/run/tokens/eval"], ["/run/tokens"]]
 
 
-def test_the_configuration_contains_every_input() -> None:
-    assert plan.sidecar_config(of(ONE, TWO)) == {
-        "inputs": {"train": ONE.config.to_json(), "eval": TWO.config.to_json()}
-    }
-
-
-def test_processes_do_not_get_the_trainers_accelerators_or_cluster() -> None:
+def test_processes_do_not_get_the_trainers_accelerators_or_cluster():
     base = {
         "TF_CONFIG": "{}",
         "PATH": "/bin",
@@ -110,7 +97,7 @@ def test_processes_do_not_get_the_trainers_accelerators_or_cluster() -> None:
     assert not {"TF_CONFIG", "DISTRIBUTED_INPUT_TOKEN"} & set(env)
 
 
-def test_a_trainer_gets_the_variables_of_connect_and_no_others() -> None:
+def test_a_trainer_gets_the_variables_of_connect_and_no_others():
     env = plan.trainer_env({"HOME": "/h"}, of(ONE, TWO), FILES, 0, [])
     assert env == {
         "HOME": "/h",
@@ -121,7 +108,7 @@ def test_a_trainer_gets_the_variables_of_connect_and_no_others() -> None:
     }
 
 
-def test_several_trainers_get_a_cluster_unless_the_user_has_set_one() -> None:
+def test_several_trainers_get_a_cluster_unless_the_user_has_set_one():
     several = of(ONE, trainers=2)
     env = plan.trainer_env({}, several, FILES, 1, [5000, 5001])
     assert json.loads(env["TF_CONFIG"]) == {
@@ -136,7 +123,7 @@ SERVICE = PlannedTfDataService(7080, (1, 2), cache_bytes=9)
 WITH_SERVICE = PlannedInput("train", InputConfig(CODE), workers=2, tf_data_service=SERVICE)
 
 
-def test_the_tf_data_service_has_fixed_ports() -> None:
+def test_the_tf_data_service_has_fixed_ports():
     dispatcher = command("tf-data-dispatcher", WITH_SERVICE)
     assert flags(dispatcher, "--port") == ["7080"]
     assert flags(dispatcher, "--work-dir") == ["/run/journals/train"]
@@ -151,7 +138,7 @@ def test_the_tf_data_service_has_fixed_ports() -> None:
     assert flags(static, "--static-workers") == ["127.0.0.1:1,127.0.0.1:2"]
 
 
-def test_trainers_get_the_address_of_the_tf_data_service() -> None:
+def test_trainers_get_the_address_of_the_tf_data_service():
     name = "DISTRIBUTED_INPUT_TF_DATA_SERVICE"
     assert name not in plan.trainer_env({name: "an outer run's"}, of(ONE), FILES, 0, [])
     env = plan.trainer_env({}, of(WITH_SERVICE), FILES, 0, [])
@@ -159,8 +146,3 @@ def test_trainers_get_the_address_of_the_tf_data_service() -> None:
     other = replace(WITH_SERVICE, name="eval", tf_data_service=PlannedTfDataService(7090, (3,)))
     both = plan.trainer_env({}, of(WITH_SERVICE, other, ONE), FILES, 0, [])
     assert both[name] == "train=grpc://127.0.0.1:7080,eval=grpc://127.0.0.1:7090"
-
-
-def test_every_program_is_a_module_of_this_package() -> None:
-    for _, _, module in PROGRAMS.values():
-        assert importlib.util.find_spec(f"{module}.__main__") is not None

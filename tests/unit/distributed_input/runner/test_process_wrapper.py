@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -19,12 +18,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 RUN = f"test{os.getpid()}"
 
 
-def test_the_mark_is_the_contracts_variable() -> None:
+def test_the_mark_is_the_contracts_variable():
     assert process_wrapper.MARK_ENV == RUN_MARK_ENV
 
 
 @pytest.fixture
-def marked() -> Iterator[subprocess.Popen[bytes]]:
+def marked():
     env = {**os.environ, process_wrapper.MARK_ENV: process_wrapper.mark(RUN, "worker-0")}
     # It prints a line, then waits for a line from a pipe that stays open.
     command = ["sh", "-c", "echo up; read x"]
@@ -38,13 +37,13 @@ def marked() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_mark_finds_its_processes_and_no_others(marked: subprocess.Popen[bytes]) -> None:
+def test_a_mark_finds_its_processes_and_no_others(marked):
     assert list(process_wrapper.marked(f"{RUN}:")) == [(marked.pid, f"{RUN}:worker-0")]
     assert list(process_wrapper.marked(f"{RUN}:worker-1")) == []
     assert marked.pid in process_wrapper.descendants(os.getpid())
 
 
-def test_killing_a_run_excludes_the_named_processes(marked: subprocess.Popen[bytes]) -> None:
+def test_killing_a_run_excludes_the_named_processes(marked):
     assert process_wrapper.kill_run(RUN, except_names="worker")
     assert marked.poll() is None
     assert process_wrapper.kill_run(RUN)
@@ -76,11 +75,11 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 5", 5), ("kill -TERM $$", -15)])
-def test_a_wrapper_ends_with_its_trainers_status_or_signal(script: str, status: int) -> None:
+def test_a_wrapper_ends_with_its_trainers_status_or_signal(script, status):
     assert ended(wrapped("sh", "-c", script, sent=bytes([process_wrapper.START]))) == status
 
 
-def test_a_trainer_that_cannot_start_is_reported(tmp_path: Path) -> None:
+def test_a_trainer_that_cannot_start_is_reported(tmp_path):
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
         assert cat.stdin
         assert cat.stdout
@@ -93,20 +92,20 @@ def test_a_trainer_that_cannot_start_is_reported(tmp_path: Path) -> None:
     assert "ermission denied" in forbidden
 
 
-def test_a_wrapper_that_gets_quit_never_starts_its_trainer(tmp_path: Path) -> None:
+def test_a_wrapper_that_gets_quit_never_starts_its_trainer(tmp_path):
     flag = tmp_path / "started"
     assert ended(wrapped("touch", str(flag), sent=bytes([process_wrapper.QUIT]))) == 0
     assert not flag.exists()
 
 
-def test_a_signal_directly_after_the_start_is_not_lost() -> None:
+def test_a_signal_directly_after_the_start_is_not_lost():
     # Even if it arrives before the trainer's exec.
     for _ in range(20):
         sent = bytes([process_wrapper.START, 15])
         assert ended(wrapped("sh", "-c", "while :; do read x; done", sent=sent)) == -15
 
 
-def test_a_trainers_sigpipe_is_not_ignored() -> None:
+def test_a_trainers_sigpipe_is_not_ignored():
     # Python ignores SIGPIPE, and children inherit that.
     grep = ["grep", "SigIgn", "/proc/self/status"]
     process = wrapped(*grep, sent=bytes([process_wrapper.START]), stdout=subprocess.PIPE)

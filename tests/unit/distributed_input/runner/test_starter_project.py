@@ -8,7 +8,7 @@ from distributed_input.api.resource.parse import parse
 from distributed_input.runner.starter_project import starter_files
 
 
-def test_the_files_have_the_values() -> None:
+def test_the_files_have_the_values():
     files = starter_files("photos", workers=3, batch=48)
     resource = parse(files["input.yaml"])
     assert (resource.metadata.name, resource.spec.workers.replicas) == ("photos", 3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ def dataset_fn(context):
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     """Return a file with one input. Its code is valid."""
     (tmp_path / "validated_code.py").write_text(CODE)
     file = tmp_path / "input.yaml"
@@ -51,7 +50,7 @@ def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_code_is_imported_as_in_a_worker(file: Path) -> None:
+def test_the_code_is_imported_as_in_a_worker(file):
     pytest.importorskip("tensorflow")
     assert [str(one) for one in validate(file, trainers=4)] == [
         "train is valid: validated_code:dataset_fn was imported and called; "
@@ -69,9 +68,7 @@ def test_the_code_is_imported_as_in_a_worker(file: Path) -> None:
     ]
 
 
-def test_a_module_that_ends_the_process_is_a_problem(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_ends_the_process_is_a_problem(file, monkeypatch):
     monkeypatch.setattr(validation, "_CHECK", "no_such_module")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
     with pytest.raises(ConfigError, match=r"importing \S+ ended with status 1: .*no_such_module"):
@@ -84,9 +81,7 @@ def replace_results(monkeypatch: pytest.MonkeyPatch, *results: dict[str, Any]) -
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
 
 
-def test_the_batch_size_in_the_code_limits_the_trainers(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_batch_size_in_the_code_limits_the_trainers(file, monkeypatch):
     file.write_text(written("train").replace("  partitions: 8\n", ""))
     found = {"partitions": 8, "rows": 64, "parallel": False, "warnings": ["shard it"]}
     replace_results(monkeypatch, {}, found)
@@ -99,7 +94,7 @@ def test_the_batch_size_in_the_code_limits_the_trainers(
     assert validate(file, trainers=3)[0].trainers is None
 
 
-def test_what_is_unknown_is_a_warning(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_unknown_is_a_warning(file, monkeypatch):
     file.write_text(written("train").replace("  partitions: 8\n", ""))
     replace_results(monkeypatch, {}, {"unknown": "no such\nfolder"})
     (valid,) = validate(file)
@@ -118,9 +113,7 @@ def test_what_is_unknown_is_a_warning(file: Path, monkeypatch: pytest.MonkeyPatc
         (b"{}\n", ""),
     ],
 )
-def test_a_call_that_takes_very_long_is_a_warning(
-    file: Path, monkeypatch: pytest.MonkeyPatch, output: bytes | None, message: str
-) -> None:
+def test_a_call_that_takes_very_long_is_a_warning(file, monkeypatch, output, message):
     def run(*_: object, **__: object) -> None:
         raise subprocess.TimeoutExpired("check", 120.0, output)
 
@@ -134,9 +127,7 @@ def test_a_call_that_takes_very_long_is_a_warning(
         assert "calling validated_code:dataset_fn takes more than 120 s" in warning
 
 
-def test_without_tensorflow_or_code_the_entry_point_is_not_imported(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_tensorflow_or_code_the_entry_point_is_not_imported(file, monkeypatch):
     without_tensorflow(monkeypatch)
     (line,) = map(str, validate(file))
     assert "was not imported: TensorFlow is not installed here" in line
@@ -152,7 +143,7 @@ def test_without_tensorflow_or_code_the_entry_point_is_not_imported(
         validate(file)
 
 
-def test_a_dataset_of_the_trainer_has_no_code(tmp_path: Path) -> None:
+def test_a_dataset_of_the_trainer_has_no_code(tmp_path):
     file = tmp_path / "input.yaml"
     file.write_text(INPUT.partition("spec:")[0].replace("NAME", "train"))
     (found,) = validate(file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -51,9 +50,7 @@ MIB = 1 << 20
         ({f"{GROUPS}/memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
     ],
 )
-def test_the_memory_limit_is_the_lowest_of_the_control_groups(
-    tmp_path: Path, contents: dict[str, str], limit: int | None
-) -> None:
+def test_the_memory_limit_is_the_lowest_of_the_control_groups(tmp_path, contents, limit):
     for name, text in contents.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -71,14 +68,14 @@ def faults(**env: str) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
-def test_freed_memory_is_reused() -> None:
+def test_freed_memory_is_reused():
     before, after = faults()
     assert before > 20_000  # 256 pages each
     assert after < 2_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
-def test_settings_of_the_user_are_kept() -> None:
+def test_settings_of_the_user_are_kept():
     _, after = faults(MALLOC_TOP_PAD_="4096")
     assert after > 20_000
 
@@ -87,7 +84,5 @@ def test_settings_of_the_user_are_kept() -> None:
     ("limit", "cpus", "expected"),
     [(None, 64, None), (512 * MIB, 64, 2), (4096 * MIB, 64, 16), (65536 * MIB, 2, 16), (MIB, 1, 2)],
 )
-def test_heaps_keep_at_most_a_quarter_of_the_memory(
-    limit: int | None, cpus: int, expected: int | None
-) -> None:
+def test_heaps_keep_at_most_a_quarter_of_the_memory(limit, cpus, expected):
     assert heap.arenas_within(limit, cpus) == expected

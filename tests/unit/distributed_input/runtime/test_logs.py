@@ -107,6 +107,6 @@ def test_short_strings_are_not_replaced(lines):
 def test_only_the_latest_secrets_are_kept(lines):
     for i in range(100):
         logs.redact(f"rotated-{i:03d}")
-    assert len(logs._secrets._values) == 16
+    assert len(logs._secrets) == 16
     logs.get("x").info("now rotated-099")
     assert lines()[0]["message"] == "now ***"

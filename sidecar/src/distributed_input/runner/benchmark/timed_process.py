@@ -29,10 +29,8 @@ _PARTS = ("worker", "sidecar", "dispatcher")
 class TimedProcess:
     """A process of `tfdata.timed_reading`. A context manager; the process ends with the block.
 
-    Args:
-        module: IN_PROCESS or TRAINER.
-        options: its options.
-        seconds: time limit for each answer, beyond what it was asked to read.
+    `module` is IN_PROCESS or TRAINER, and `seconds` the time limit for each answer, beyond what it
+    was asked to read.
     """
 
     def __init__(self, module: str, options: Mapping[str, Any], seconds: float) -> None:
@@ -65,11 +63,7 @@ class TimedProcess:
             pass  # `answer` reports why
 
     def answer(self, event: str, seconds: float = 0.0) -> dict[str, Any]:
-        """Return the next answer, which must be `event`.
-
-        Args:
-            event: its name.
-            seconds: how long the process was asked to read.
+        """Return the next answer, `event`, of a process that was asked to read for some seconds.
 
         Raises:
             TerminalError: the process failed, ended, or did not answer in time.

@@ -76,6 +76,9 @@ class Commands(click.Group):
                 return int(self.invoke(context) or 0)
         except click.exceptions.Exit as end:  # after --help
             return end.exit_code
+        except click.Abort:  # no answer
+            click.echo("Aborted: set the flags", err=True)
+            return 1
         except click.ClickException as error:
             error.show()
             return error.exit_code

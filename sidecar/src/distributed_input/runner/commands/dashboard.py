@@ -7,7 +7,6 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -28,7 +27,6 @@ examples:
 
 exit status: 0, or 2 if a flag is invalid
 """
-_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @command(_EXAMPLES)
@@ -47,12 +45,11 @@ def dashboard(selection: Selection, port: int, seconds: float) -> int:
     runs.
     """
     dispatchers.check(selection)
+    _end_on_signals()
     found = functools.partial(dispatchers.opened, selection, os.environ)
-    local = not (selection.name or selection.dispatcher)
     with (
         contextlib.suppress(KeyboardInterrupt),
-        _ended_by_signals(),
-        Sampler(found, view, seconds, selection.timeout, new_runs=local) as sampler,
+        Sampler(found, view, seconds, selection.timeout) as sampler,
         serving(port, sampler.values) as url,
     ):
         print(f"dashboard: {url} (Ctrl-C ends it)", flush=True)
@@ -70,16 +67,8 @@ def view(history: InputHistory) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """End the block on SIGTERM and SIGHUP as on Ctrl-C. If ssh loses its terminal, it is SIGHUP."""
-    # Signals that are ignored, for example by nohup, stay ignored.
-    former = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
-    caught = [number for number, one in former.items() if one is not signal.SIG_IGN]
-    for number in caught:
-        signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number in caught:
-            signal.signal(number, former[number])
+def _end_on_signals() -> None:
+    """End on SIGTERM and SIGHUP as on Ctrl-C. If ssh loses its terminal, it is SIGHUP."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # for example by nohup
+            signal.signal(number, signal.default_int_handler)

@@ -38,7 +38,7 @@ def explain(selection: Selection, output: str, seconds: float) -> int:
     for one, earlier, later in samples:
         diagnoses = diagnose(earlier, later)
         # Each warning once, although several jobs may have it.
-        warnings = list(dict.fromkeys(text for texts in later.warnings.values() for text in texts))
+        warnings = list(dict.fromkeys(text for job in later.jobs for text in job.warnings))
         if output == "json":
             notes = {"problems": one.problems, "warnings": warnings}
             trainers = list(map(as_json, diagnoses))

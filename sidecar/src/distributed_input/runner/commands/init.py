@@ -46,8 +46,8 @@ def init(dir: Path, name: str | None, workers: int | None, batch_size: int | Non
     """
     files = starter_files(
         name=_value(name, "name of the input", _default_name(dir), _name),
-        workers=_value(workers, "number of workers", "2", _count),
-        batch=_value(batch_size, "rows in one step", "64", _count),
+        workers=_value(workers, "number of workers", "2", COUNT),
+        batch=_value(batch_size, "rows in one step", "64", COUNT),
     )
     _write(dir, files)
     print(f"wrote {', '.join(str(dir / file) for file in files)}. To train with it:")
@@ -57,26 +57,14 @@ def init(dir: Path, name: str | None, workers: int | None, batch_size: int | Non
     return 0
 
 
-def _count(text: str) -> int:
-    return int(COUNT(text))
-
-
 def _value(given: _Value | None, what: str, default: str, parse: Callable[[str], _Value]) -> _Value:
     """Return the value of a flag, or of an answer on the terminal, or the default."""
     if given is not None:
         return given
-    asks = sys.stdin.isatty() and sys.stdout.isatty()
-    while True:
-        try:
-            return parse((input(f"{what} [{default}]: ").strip() if asks else "") or default)
-        except click.BadParameter as error:
-            if not asks:
-                raise ConfigError(error.message) from error
-            print(f"  {error.message}")
-        except EOFError:
-            raise ConfigError(
-                "no answer: set the flags, see `distributed-input init --help`"
-            ) from None
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return parse(default)
+    answer: _Value = click.prompt(what, default=default, value_proc=parse)
+    return answer
 
 
 def _default_name(folder: Path) -> str:

@@ -62,15 +62,7 @@ def logs(name: str | None, namespace: str | None, part: str | None, tail: int, f
 def kubectl_command(
     name: str, namespace: str | None, part: str | None, tail: int, follow: bool
 ) -> list[str]:
-    """Return the command that prints the logs of an input's pods.
-
-    Args:
-        name: name of the input.
-        namespace: its namespace. None: that of the kubeconfig's context.
-        part: dispatcher, worker or sidecar. None: dispatcher and workers.
-        tail: last lines of each container.
-        follow: print new lines too.
-    """
+    """Return the command that prints the last lines of each container of an input's pods."""
     command = ["kubectl", "logs", *(["--namespace", namespace] if namespace else [])]
     if part == "sidecar":
         command += ["--selector", f"{names.reads_label(name)}=true"]

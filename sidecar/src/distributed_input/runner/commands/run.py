@@ -184,9 +184,9 @@ def _run(options: SimpleNamespace, programs: Mapping[str, tuple[str, ...]]) -> i
         _print(text)
         return status
     if options.report is not None:
-        start_checks.check_report(options.report)
+        start_checks.check_target("--report", options.report, is_folder=False)
     if options.keep_logs is not None:
-        start_checks.check_logs(options.keep_logs)
+        start_checks.check_target("--keep-logs", options.keep_logs, is_folder=True)
     env = dict(os.environ)
     # This process forks while it has open channels. Its children only use vfork and exec, for
     # which gRPC's fork handlers do nothing but print warnings.
@@ -195,15 +195,10 @@ def _run(options: SimpleNamespace, programs: Mapping[str, tuple[str, ...]]) -> i
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with run_folders.create(options.dir, env, planned.buffer_bytes) as folders:
         limits = options.start_timeout, options.grace_seconds
-        result = asyncio.run(_execute(planned, folders, env, *limits))
+        supervisor = Supervisor(planned, folders, env, Terminal(2, env), *limits)
+        result = asyncio.run(supervisor.run())
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the report is left
         return _finish(result, folders, options)
-
-
-async def _execute(
-    planned: plan.Plan, folders: RunFolders, env: Mapping[str, str], *limits: float
-) -> RunResult:
-    return await Supervisor(planned, folders, env, Terminal(2, env), *limits).run()
 
 
 def _finish(result: RunResult, folders: RunFolders, options: SimpleNamespace) -> int:

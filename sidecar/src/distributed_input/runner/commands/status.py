@@ -11,7 +11,14 @@ from distributed_input.runner import dispatchers
 from distributed_input.runner.command_line import command, output
 from distributed_input.runner.dispatchers import Selection
 from distributed_input.runner.display import format as formatting
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, trainer_window
+from distributed_input.runner.display.stats import (
+    Consumer,
+    StatusSample,
+    consumer_name,
+    dataset_failure,
+    stalled_splits,
+    trainer_window,
+)
 
 _EXAMPLES = """\
 examples:
@@ -41,31 +48,27 @@ def status(selection: Selection, output: str, as_json_too: bool) -> int:
 
 def as_text(status: StatusSample) -> str:
     """Return two tables, consumers and workers, with lines about what needs attention."""
-    rows: list[tuple[str, ...]] = [_CONSUMER_HEADER]
+    rows: list[tuple[str, ...]] = [_HEADER]
     rows += [_consumer_row(consumer) for consumer in status.consumers]
-    text = formatting.table(rows, indent="") if status.consumers else "no trainer is connected\n"
+    text = formatting.table(rows, indent="", empty="no trainer is connected")
     text += "".join(map(_differences, status.consumers))
-    text += "".join(
-        f"{job}: warning: {one}\n" for job, texts in status.warnings.items() for one in texts
-    )
-    text += "".join(
-        f"{job}: rows are whole elements of the dataset, because no batch size is known\n"
-        for job in status.whole
-    )
-    text += "".join(
-        f"{job}: the shuffle buffers of an open split hold about {-(-size // (1 << 20)):,} MiB\n"
-        for job, size in status.split_bytes.items()
-        if size >= 1 << 20
-    )
-    if not status.workers:
-        return text + "no worker is registered\n"
+    for job in status.jobs:
+        text += "".join(f"{job.name}: warning: {one}\n" for one in job.warnings)
+        if not job.global_batch_size:
+            text += (
+                f"{job.name}: rows are whole elements of the dataset, because no batch size is "
+                "known\n"
+            )
+        if job.split_bytes >= 1 << 20:
+            size = -(-job.split_bytes // (1 << 20))
+            text += f"{job.name}: the shuffle buffers of an open split hold about {size:,} MiB\n"
     header = ("worker", "streams", "rows", "busy", "")
     workers = [
         (
             worker.address,
-            str(worker.streams),
+            str(worker.open_streams),
             str(worker.rows),
-            f"{worker.busy:.1f} s",
+            f"{worker.busy_seconds:.1f} s",
             "draining" if worker.draining else "",
         )
         for worker in status.workers
@@ -73,62 +76,56 @@ def as_text(status: StatusSample) -> str:
     stalled = [
         f"no progress: {one}, worker {worker.address}\n"
         for worker in status.workers
-        for one in worker.stalled
+        for one in stalled_splits(worker)
     ]
     failures = [
-        f"error: {worker.failure}, worker {worker.address}\n"
+        f"error: {failure}, worker {worker.address}\n"
         for worker in status.workers
-        if worker.failure
+        if (failure := dataset_failure(worker))
     ]
-    table = formatting.table([header, *workers], indent="")
+    table = formatting.table([header, *workers], indent="", empty="no worker is registered")
     return f"{text}\n{table}" + "".join([*stalled, *failures])
 
 
-def _differences(consumer: ConsumerSample) -> str:
+def _differences(consumer: Consumer) -> str:
     """Return a line about the replays that made other rows; "" if there are none."""
-    if not consumer.mismatches:
+    if not consumer.replay_mismatches:
         return ""
     return (
-        f"{consumer.name}: replays that made other rows than before: "
-        f"{consumer.mismatches}. The dataset is not deterministic, or it has changed. The log of "
-        "the trainer names the splits\n"
+        f"{consumer_name(consumer)}: replays that made other rows than before: "
+        f"{consumer.replay_mismatches}. The dataset is not deterministic, or it has changed. The "
+        "log of the trainer names the splits\n"
     )
 
 
-_CONSUMER_HEADER = (
-    "job/trainer",
-    "epoch",
-    "rows",
-    "batches",
-    "rows/s",
-    "stall",
-    "buffer",
-    "waiting for",
-)
+_HEADER = ("job/trainer", "epoch", "rows", "batches", "rows/s", "stall", "buffer", "waiting for")
 
 
-def _consumer_row(consumer: ConsumerSample) -> tuple[str, ...]:
+def _consumer_row(consumer: Consumer) -> tuple[str, ...]:
     since_start = trainer_window(StatusSample(), consumer)
     return (
-        consumer.name,
+        consumer_name(consumer),
         str(consumer.epoch),
         str(consumer.rows),
         str(consumer.batches),
         formatting.rate(since_start.rate),
         formatting.share(since_start.waits),
-        formatting.share(consumer.buffer),
+        formatting.share(consumer.buffer_fill),
         "finished" if consumer.finished else consumer.waiting_for,
     )
 
 
 def as_json(status: StatusSample) -> dict[str, Any]:
     """Return the status as JSON values. Times in seconds, shares from 0 to 1."""
+    jobs = status.jobs
     return {
-        "jobs": list(status.jobs),
-        "read_amplification": dict(status.amplification),
-        "split_bytes": dict(status.split_bytes),
-        "whole_elements": list(status.whole),
-        "warnings": {job: list(texts) for job, texts in status.warnings.items()},
+        "jobs": [job.name for job in jobs],
+        "read_amplification": {
+            job.name: job.read_amplification for job in jobs if job.read_amplification > 1
+        },
+        "split_bytes": {job.name: job.split_bytes for job in jobs if job.split_bytes},
+        "whole_elements": status.whole,
+        "warnings": {job.name: list(job.warnings) for job in jobs if job.warnings},
         "consumers": [
             {
                 "job": one.job,
@@ -136,10 +133,10 @@ def as_json(status: StatusSample) -> dict[str, Any]:
                 "epoch": one.epoch,
                 "rows": one.rows,
                 "batches": one.batches,
-                "wait_seconds": one.wait,
-                "iterating_seconds": one.wall,
-                "buffer": one.buffer,
-                "replay_mismatches": one.mismatches,
+                "wait_seconds": one.wait_seconds,
+                "iterating_seconds": one.wall_seconds,
+                "buffer": one.buffer_fill,
+                "replay_mismatches": one.replay_mismatches,
                 "useful_workers": one.useful_workers,
                 "finished": one.finished,
                 "waiting_for": one.waiting_for or None,
@@ -150,14 +147,14 @@ def as_json(status: StatusSample) -> dict[str, Any]:
             {
                 "id": one.worker_id,
                 "address": one.address,
-                "open_streams": one.streams,
+                "open_streams": one.open_streams,
                 "rows": one.rows,
-                "busy_seconds": one.busy,
+                "busy_seconds": one.busy_seconds,
                 "cpus": one.parallelism,
                 "draining": one.draining,
                 "node": one.node,
-                "stalled": list(one.stalled),
-                "failure": one.failure or None,
+                "stalled": stalled_splits(one),
+                "failure": dataset_failure(one) or None,
             }
             for one in status.workers
         ],

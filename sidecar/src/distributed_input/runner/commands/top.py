@@ -16,10 +16,10 @@ from distributed_input.runner.command_line import COUNT, command, output, second
 from distributed_input.runner.dispatchers import Selection
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.stats import (
-    ConsumerSample,
+    Consumer,
     StatusSample,
     TrainerWindow,
-    WorkerSample,
+    Worker,
     trainer_window,
 )
 
@@ -69,9 +69,7 @@ def as_text(rates: Mapping[str, Any]) -> str:
         )
         for one in rates["consumers"]
     ]
-    text = (
-        formatting.table(trainers, indent="") if rates["consumers"] else "no trainer is connected\n"
-    )
+    text = formatting.table(trainers, indent="", empty="no trainer is connected")
     workers: list[tuple[str, ...]] = [("worker", "streams", "rows/s", "CPUs busy")]
     workers += [
         (
@@ -82,10 +80,7 @@ def as_text(rates: Mapping[str, Any]) -> str:
         )
         for one in rates["workers"]
     ]
-    table = (
-        formatting.table(workers, indent="") if rates["workers"] else "no worker is registered\n"
-    )
-    return f"{text}\n{table}"
+    return f"{text}\n{formatting.table(workers, indent='', empty='no worker is registered')}"
 
 
 def as_json(before: StatusSample, after: StatusSample, seconds: float) -> dict[str, Any]:
@@ -102,27 +97,27 @@ def as_json(before: StatusSample, after: StatusSample, seconds: float) -> dict[s
     }
 
 
-def _trainer(window: TrainerWindow, after: ConsumerSample) -> dict[str, Any]:
+def _trainer(window: TrainerWindow, after: Consumer) -> dict[str, Any]:
     return {
         "job": after.job,
         "index": after.index,
         "epoch": after.epoch,
         "rows_per_second": window.rate,
         "waits": window.waits,
-        "buffer": after.buffer,
+        "buffer": after.buffer_fill,
         "finished": after.finished,
         "waiting_for": after.waiting_for or None,
     }
 
 
-def _worker(before: WorkerSample | None, after: WorkerSample, seconds: float) -> dict[str, Any]:
+def _worker(before: Worker | None, after: Worker, seconds: float) -> dict[str, Any]:
     """Return the values of a worker. Its own clock gives the share, because heartbeats vary."""
-    busy = after.busy - before.busy if before else None
+    busy = after.busy_seconds - before.busy_seconds if before else None
     permits = after.permit_seconds - before.permit_seconds if before else 0.0
     return {
         "id": after.worker_id,
         "address": after.address,
-        "open_streams": after.streams,
+        "open_streams": after.open_streams,
         "rows_per_second": (after.rows - before.rows) / seconds if before else None,
         "busy": busy / seconds if busy is not None else None,
         "busy_share": min(1.0, busy / permits) if busy is not None and permits > 0 else None,

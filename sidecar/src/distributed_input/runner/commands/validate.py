@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +65,5 @@ def _as_json(file: Path, valid: Sequence[ValidInput], failed: ConfigError | None
         "file": str(file),
         "valid": failed is None,
         "problems": [] if failed is None else problems_as_json(failed),
-        "inputs": [
-            {
-                "name": one.name,
-                "code": one.code,
-                "partitions": one.partitions,
-                "trainers": one.trainers,
-                "trainers_text": one.possible,
-                "warnings": list(one.warnings),
-            }
-            for one in valid
-        ],
+        "inputs": [asdict(one) for one in valid],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections import Counter
@@ -14,8 +13,8 @@ from distributed_input.api.errors import DistributedInputError
 from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.dispatchers import FoundDispatcher
 
-_SEARCH_SECONDS = 20.0
-"""Time after which to look for new runs, or to read again what the operator reports."""
+_SEARCH_SECONDS = 30.0
+"""Time after which to find the dispatchers again: there may be new runs, and other reports."""
 _FORGET_SECONDS = 600.0
 _STALE_INTERVALS = 3
 """Number of missed samples after which the figures are stale."""
@@ -28,20 +27,13 @@ View = Callable[[InputHistory], dict[str, Any]]
 class Sampler:
     """The histories of all inputs, filled by a thread. A context manager.
 
-    Args:
-        found: opens the dispatchers; it is called again after one did not respond.
-        view: JSON values of a history with at least one sample.
-        seconds: time between two samples.
-        timeout: time limit for a response.
-        new_runs: whether to call `found` again after some time, because it may find more.
+    `found` opens the dispatchers, again and again. `view` returns the JSON values of a history
+    with a sample. `seconds` are between two samples, and `timeout` is that of a response.
     """
 
-    def __init__(
-        self, found: Open, view: View, seconds: float, timeout: float, *, new_runs: bool = True
-    ) -> None:
+    def __init__(self, found: Open, view: View, seconds: float, timeout: float) -> None:
         self._open, self._view = found, view
         self._seconds, self._timeout = seconds, timeout
-        self._new_runs = new_runs
         self._lock = threading.Lock()
         self._histories: dict[tuple[str, str], InputHistory] = {}
         self._error = ""
@@ -98,13 +90,7 @@ class Sampler:
     def _sample_until_failure(self, found: Sequence[FoundDispatcher]) -> None:
         """Ask all dispatchers again and again, until one does not respond or it is time to look."""
         search, responded = time.monotonic() + _SEARCH_SECONDS, True
-        while responded and not self._end.is_set():
-            began = time.monotonic()
-            if began >= search:
-                if self._new_runs:
-                    return
-                found = [_reread(one) for one in found]
-                search = began + _SEARCH_SECONDS
+        while responded and not self._end.is_set() and (began := time.monotonic()) < search:
             responses = [self._sample(one) for one in found]
             responded = all(responses)
             self._end.wait(max(0.0, began + self._seconds - time.monotonic()))
@@ -118,7 +104,7 @@ class Sampler:
             failure = str(error)
         with self._lock:
             empty = InputHistory(one.name, one.address, one.place)
-            history = self._histories.setdefault(key(one), empty)
+            history = self._histories.setdefault(_key(one), empty)
             history.problems = one.problems
             if sample is None:
                 history.error = failure
@@ -128,7 +114,7 @@ class Sampler:
 
     def _found(self, found: Sequence[FoundDispatcher]) -> None:
         """Mark the inputs that were not found again, and forget those of long ago."""
-        now, known = time.monotonic(), {key(one) for one in found}
+        now, known = time.monotonic(), {_key(one) for one in found}
         with self._lock:
             self._error = ""
             for each, one in list(self._histories.items()):
@@ -144,14 +130,6 @@ class Sampler:
                 one.error = text
 
 
-def key(one: FoundDispatcher) -> tuple[str, str]:
+def _key(one: FoundDispatcher) -> tuple[str, str]:
     """Return what identifies an input. Several runs may have inputs of the same name."""
     return one.name, one.address
-
-
-def _reread(one: FoundDispatcher) -> FoundDispatcher:
-    """Return the dispatcher with what the operator reports now."""
-    try:
-        return dataclasses.replace(one, problems=one.reread())
-    except DistributedInputError as error:
-        return dataclasses.replace(one, problems=(str(error),))

@@ -36,11 +36,9 @@ def content_security_policy(page: str) -> str:
 
 @contextmanager
 def serving(port: int, values: Callable[[], dict[str, Any]]) -> Iterator[str]:
-    """Serve the page on the loopback address; yield its URL.
+    """Serve the page and the current values on the loopback address; yield its URL.
 
-    Args:
-        port: port to listen on; 0 selects a free port.
-        values: returns the current data as JSON values.
+    Port 0 selects a free one.
 
     Raises:
         ConfigError: the port is in use.

@@ -22,10 +22,13 @@ from distributed_input.api.stalls import FULL_QUEUES
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.format import plural
 from distributed_input.runner.display.stats import (
-    ConsumerSample,
+    Consumer,
     StatusSample,
     TrainerWindow,
-    WorkerSample,
+    Worker,
+    consumer_name,
+    dataset_failure,
+    stalled_splits,
     trainer_window,
 )
 
@@ -81,9 +84,9 @@ _Reason = tuple[Cause, str, str]
 class _WatchedTrainer:
     """One trainer between two samples."""
 
-    now: ConsumerSample
+    now: Consumer
     window: TrainerWindow
-    others: Sequence[ConsumerSample]
+    others: Sequence[Consumer]
     count: int
     """Number of trainers of the job."""
     useful: int
@@ -100,7 +103,7 @@ class _WatchedTrainer:
 class _ReadyWorkers:
     """The workers that accept streams, between two samples."""
 
-    ready: Sequence[WorkerSample]
+    ready: Sequence[Worker]
     busy: float | None
     """Share of their permits that they held, 0 to 1. None: unknown."""
     rate: float | None
@@ -128,23 +131,21 @@ class _ReadyWorkers:
 
     @property
     def streams(self) -> int:
-        return sum(one.streams for one in self.ready)
+        return sum(one.open_streams for one in self.ready)
 
     @property
     def error(self) -> str:
         """Text about an error of the dataset. Empty: there was none in the last minutes."""
         for one in self.ready:
-            if one.failure:
-                return f"An error of the last minutes: {one.failure}, worker {one.address}."
+            if failure := dataset_failure(one):
+                return f"An error of the last minutes: {failure}, worker {one.address}."
         return ""
 
 
 def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
     """Return one diagnosis for each trainer, or one that no trainer is connected.
 
-    Args:
-        before: the earlier sample; some seconds, because processes report once a second.
-        after: the later sample.
+    Some seconds should be between the samples, because processes report once a second.
     """
     workers = _workers(before, after)
     if not after.consumers and workers.error:
@@ -158,7 +159,7 @@ def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
     trainers = [_trainer(before, after, one) for one in consumers]
     return [
         Diagnosis(
-            one.now.name,
+            consumer_name(one.now),
             *next(_causes(one, workers, host)),
             waits=one.window.waits,
             rows_per_second=one.window.rate,
@@ -167,7 +168,7 @@ def diagnose(before: StatusSample, after: StatusSample) -> list[Diagnosis]:
     ]
 
 
-def _trainer(before: StatusSample, after: StatusSample, now: ConsumerSample) -> _WatchedTrainer:
+def _trainer(before: StatusSample, after: StatusSample, now: Consumer) -> _WatchedTrainer:
     others = [one for one in after.consumers if one.job == now.job and one.index != now.index]
     useful = sum(one.useful_workers for one in after.consumers if not one.finished)
     count = max(now.count, 1 + len(others))
@@ -179,11 +180,11 @@ def _workers(before: StatusSample, after: StatusSample) -> _ReadyWorkers:
     earlier = {one.worker_id: one for one in before.workers}
     rows, busy, permits, cpu = 0, 0.0, 0.0, 0.0
     for one in ready:
-        then = earlier.get(one.worker_id, WorkerSample(one.worker_id, one.address))
+        then = earlier.get(one.worker_id, Worker())
         rows += one.rows - then.rows
-        busy += one.busy - then.busy
+        busy += one.busy_seconds - then.busy_seconds
         permits += one.permit_seconds - then.permit_seconds
-        cpu += one.cpu - then.cpu
+        cpu += one.cpu_seconds - then.cpu_seconds
     each = sum(one.parallelism for one in ready) / len(ready) if ready else 0.0
     return _ReadyWorkers(
         ready,
@@ -198,10 +199,7 @@ def _causes(
 ) -> Iterator[_Reason]:
     """Yield the causes that apply, the most certain first. At least one applies.
 
-    Args:
-        trainer: the trainer.
-        workers: the workers.
-        host: share of the machine's CPUs in use, if all processes are on it and wait for CPUs.
+    `host` is the share of the machine's CPUs in use, if all processes are on it and wait for CPUs.
     """
     yield from _not_reading(trainer, workers)
     if not workers.ready:
@@ -211,7 +209,7 @@ def _causes(
             "Start workers, or read the log of those that do not start.",
         )
     for worker in workers.ready:
-        for text in worker.stalled:
+        for text in stalled_splits(worker):
             yield (
                 Cause.DATASET,
                 f"No progress: {text}, on worker {worker.address}.",
@@ -226,7 +224,12 @@ def _causes(
             "To train faster, make the training step faster. More workers cannot help.",
         )
     if not trainer.now.batches:
-        yield _first_rows(trainer)
+        awaited = trainer.now.waiting_for or "its first rows"
+        yield (
+            Cause.DATASET,
+            f"It has no batch yet. It waits for {awaited}.",
+            "Workers set up the dataset. If this takes more than a minute, read the workers' logs.",
+        )
     yield from _busy_workers(trainer, workers, host)
     yield from _idle_workers(trainer, workers, host)
 
@@ -244,7 +247,7 @@ def _not_reading(trainer: _WatchedTrainer, workers: _ReadyWorkers) -> Iterator[_
             "distributed_input.connect(), or it has not opened its dataset yet.",
             "Read the log of the trainer.",
         )
-    reads_none = now.pauses or (now.batches and now.buffer > 0 and not now.waiting_for)
+    reads_none = now.pauses or (now.batches and now.buffer_fill > 0 and not now.waiting_for)
     if trainer.window.waits is None and reads_none:
         yield (
             Cause.TRAINER,
@@ -269,19 +272,11 @@ def _other_trainers(trainer: _WatchedTrainer) -> Iterator[_Reason]:
     else:
         yield (
             Cause.TRAINER,
-            f"{awaited} {behind.name} has read the least: {plural(behind.batches, 'batch')} of "
-            f"epoch {behind.epoch}, and this trainer {trainer.now.batches}.",
+            f"{awaited} {consumer_name(behind)} has read the least: "
+            f"{plural(behind.batches, 'batch')} of epoch {behind.epoch}, and this trainer "
+            f"{trainer.now.batches}.",
             "Find out why that trainer is slower: read its diagnosis and its log.",
         )
-
-
-def _first_rows(trainer: _WatchedTrainer) -> _Reason:
-    awaited = trainer.now.waiting_for or "its first rows"
-    return (
-        Cause.DATASET,
-        f"It has no batch yet. It waits for {awaited}.",
-        "Workers set up the dataset. If this takes more than a minute, read the workers' logs.",
-    )
 
 
 def _busy_workers(
@@ -348,17 +343,17 @@ def _idle_workers(
         )
     if host is not None:
         yield _busy_host(host, busy)
-    if now.buffer >= _FULL:
+    if now.buffer_fill >= _FULL:
         yield (
             Cause.SIDECAR,
-            f"Rows are ready: {now.buffer:.0%} of the buffer is filled.{busy} The trainer waits "
-            "while a batch is completed and copied.",
+            f"Rows are ready: {now.buffer_fill:.0%} of the buffer is filled.{busy} The trainer "
+            "waits while a batch is completed and copied.",
             "Raise spec.sidecar.buffer, so that more batches are ready, and the sidecar's CPUs.",
         )
     yield (
         Cause.NETWORK,
         f"Workers could make more rows than arrive. Open splits: {workers.streams}. Filled part of "
-        f"the buffer: {now.buffer:.0%}.{busy}",
+        f"the buffer: {now.buffer_fill:.0%}.{busy}",
         "Check the CPU limit of the sidecar (spec.sidecar.resources), whether other programs use "
         "the CPUs, and the network between workers and trainer. With spec.workers.placement: "
         "NearTrainers, they share nodes.",

@@ -94,8 +94,13 @@ def memory(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
-def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Return rows of cells as aligned columns. The first row is the header."""
+def table(rows: Sequence[Sequence[str]], indent: str = "  ", empty: str = "") -> str:
+    """Return rows of cells as aligned columns. The first row is the header.
+
+    If there are no other rows, return the line `empty` instead.
+    """
+    if empty and len(rows) == 1:
+        return f"{empty}\n"
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = (
         "  ".join(

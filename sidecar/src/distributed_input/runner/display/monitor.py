@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.runner import process_logs
@@ -28,25 +29,20 @@ _RESTART_CALL_SECONDS = 4.0
 _MAX_LOG_BYTES = 16 << 20
 
 
+@dataclass
 class ProgressMonitor:
     """Collects the statistics of a run, and prints one line per input."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        terminal: Terminal,
-        processes: Sequence[SupervisedProcess],
-        log: Callable[[str], None],
-    ) -> None:
-        self.stats: Mapping[str, InputStats] = {one.name: InputStats() for one in plan.inputs}
-        self._clients: Mapping[str, StatusClient] = {}
-        self._trainers: Sequence[Trainer] = ()
-        self._processes = processes
-        self._plan = plan
-        self._terminal = terminal
-        self._log = log
-        self._started = time.monotonic()
-        self._logged = self._started
+    plan: Plan
+    terminal: Terminal
+    processes: Sequence[SupervisedProcess]
+    log: Callable[[str], None]
+    _clients: Mapping[str, StatusClient] = field(default_factory=dict)
+    _trainers: Sequence[Trainer] = ()
+
+    def __post_init__(self) -> None:
+        self.stats = {one.name: InputStats() for one in self.plan.inputs}
+        self._started = self._logged = time.monotonic()
 
     def attach(self, clients: Mapping[str, StatusClient], trainers: Sequence[Trainer]) -> None:
         """Sample dispatchers (by input name) and trainers from now on."""
@@ -65,7 +61,7 @@ class ProgressMonitor:
 
         With `wait_for_restarts`, wait for dispatchers that have just been restarted.
         """
-        for process in self._processes:
+        for process in self.processes:
             process.sample_memory()
             process_logs.trim(process.log, _MAX_LOG_BYTES)
         for trainer in self._trainers:
@@ -92,28 +88,28 @@ class ProgressMonitor:
             client.close()
 
     def _print(self, now: float) -> None:
-        if self._terminal.is_live:
-            self._terminal.show(self._lines(now))
+        if self.terminal.is_live:
+            self.terminal.show(self._lines(now))
         elif now - self._logged >= _PROGRESS_SECONDS:
             self._logged = now
             for line in self._lines(now):
-                self._log(line)
+                self.log(line)
 
     def _lines(self, now: float) -> list[str]:
         if not self._trainers:
-            missing = unready(self._processes) or "trainer"
+            missing = unready(self.processes) or "trainer"
             return [f"{now - self._started:.0f} s, waiting for: {missing}"]
         return [
             formatting.progress_line(one.name, self.stats[one.name], one.workers)
             + self._restarting(one.name)
-            for one in self._plan.inputs
+            for one in self.plan.inputs
         ]
 
     def _restarting(self, name: str) -> str:
         """Return the processes of an input that wait for their restart."""
         waiting = [
             process.name
-            for process in self._processes
+            for process in self.processes
             if process.state is ProcessState.BACKING_OFF and process.input_name in ("", name)
         ]
         return f" | restarting: {', '.join(waiting)}" if waiting else ""

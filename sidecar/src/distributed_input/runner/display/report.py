@@ -24,12 +24,9 @@ def of_run(
 ) -> dict[str, Any]:
     """Return the report of a run as JSON values. The fields' names contain their units.
 
-    Args:
-        status: the runner's exit status.
-        cause: why the run ended before the trainers; empty if the trainers ended by themselves.
-        seconds: seconds from the trainers' start to their end.
-        inputs: `of_input` by name.
-        processes: `of_process` by name, with the trainers.
+    `cause` is why the run ended before the trainers; empty if they ended by themselves. `seconds`
+    is the time from their start to their end. `inputs` are those of `of_input`, by name, and
+    `processes` those of `of_process`, with the trainers.
     """
     return {
         "version": VERSION,
@@ -51,11 +48,7 @@ def of_input(
 ) -> dict[str, Any]:
     """Return the report of one input. Its rate is over the time since the trainers' first batch.
 
-    Args:
-        stats: its samples.
-        workers: the addresses of all starts of each worker, by name.
-        trainers: number of trainers.
-        seconds: seconds from the trainers' start to their end.
+    `workers` has the addresses of all starts of each worker, by name. `seconds` as in `of_run`.
     """
     totals = stats.totals()
     by_address = rows_by_address(stats)

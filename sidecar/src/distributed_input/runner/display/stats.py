@@ -11,68 +11,33 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from distributed_input.api.proto import dispatcher_pb2, types_pb2
+from distributed_input.api.stalls import KILLED, failure_text, stall_text
+
 WINDOW_SECONDS = 6.0
 """Window of the rates. It covers several heartbeats, which makes the rates steady."""
 
 
-@dataclass(frozen=True)
-class ConsumerSample:
-    """One consumer of one job, at its last heartbeat. Times in seconds."""
-
-    job: str
-    index: int
-    incarnation: str
-    """The start of the sidecar, which counts mismatches."""
-    epoch: int = 0
-    rows: int = 0
-    batches: int = 0
-    wait: float = 0.0
-    wall: float = 0.0
-    buffer: float = 0.0
-    mismatches: int = 0
-    finished: bool = False
-    useful_workers: int = 0
-    useful_limit: str = ""
-    """What limits `useful_workers`, and the remedy."""
-    waiting_for: str = ""
-    count: int = 0
-    """Number of consumers of the job."""
-    no_trainer: bool = False
-    """No trainer is connected to the sidecar."""
-    pauses: bool = False
-    """The trainer has read before, and has not read or waited for some seconds."""
-    trainer: str = ""
-    """The process that counts rows, batches and times. Empty: the sidecar counts them."""
-
-    @property
-    def name(self) -> str:
-        """Its job and its index."""
-        return f"{self.job or '-'}/{self.index}"
+Consumer = dispatcher_pb2.ConsumerHeartbeatRequest
+"""One consumer of one job, at its last heartbeat. Counts are those of its trainer, if it reports
+them. `received.trainer` names the process that counts; empty: it is the sidecar."""
+Worker = dispatcher_pb2.WorkerInfo
+"""One start of a worker, at its last heartbeat."""
 
 
-@dataclass(frozen=True)
-class WorkerSample:
-    """One start of a worker, at its last heartbeat."""
+def consumer_name(one: Consumer) -> str:
+    """Return its job and its index."""
+    return f"{one.job or '-'}/{one.index}"
 
-    worker_id: str
-    address: str
-    rows: int = 0
-    busy: float = 0.0
-    streams: int = 0
-    draining: bool = False
-    node: str = ""
-    parallelism: int = 0
-    """Rows that it computes at once: its permits."""
-    permit_seconds: float = 0.0
-    """Its permits, summed over the time since its start."""
-    cpu: float = 0.0
-    """CPU time of its process, in seconds; 0: unknown."""
-    capacity: int = 0
-    """Splits that it can compute at once, with permits that it lends. 0: unknown."""
-    stalled: Sequence[str] = ()
-    """Splits that make no progress, each as text."""
-    failure: str = ""
-    """The last error of its dataset, as text. Empty: none in the last minutes."""
+
+def stalled_splits(one: Worker) -> list[str]:
+    """Return the splits of a worker that make no progress, each as text."""
+    return [stall_text(split) for split in one.stalled if split.crash != KILLED]
+
+
+def dataset_failure(one: Worker) -> str:
+    """Return the last error of its dataset as text. Empty: none in the last minutes."""
+    return failure_text(one.failure) if one.HasField("failure") else ""
 
 
 @dataclass(frozen=True)
@@ -94,19 +59,16 @@ class HostCpus:
 class StatusSample:
     """One response of a dispatcher to a Status call."""
 
-    consumers: Sequence[ConsumerSample] = ()
-    workers: Sequence[WorkerSample] = ()
-    jobs: Sequence[str] = ()
-    amplification: Mapping[str, int] = field(default_factory=dict)
-    """How often an epoch reads every record at most, by job, if more than once."""
-    split_bytes: Mapping[str, int] = field(default_factory=dict)
-    """What the buffers of an open split hold, about, by job, if anything."""
-    warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The warnings about each job's dataset and settings, if there are any."""
-    whole: Sequence[str] = ()
-    """The jobs whose rows are whole elements of the dataset: no batch size is known."""
+    consumers: Sequence[Consumer] = ()
+    workers: Sequence[Worker] = ()
+    jobs: Sequence[types_pb2.Job] = ()
     host: HostCpus | None = None
     """CPUs of this machine, if all processes of the input run on it."""
+
+    @property
+    def whole(self) -> list[str]:
+        """The jobs whose rows are whole elements of the dataset: no batch size is known."""
+        return [job.name for job in self.jobs if not job.global_batch_size]
 
 
 @dataclass(frozen=True)
@@ -124,17 +86,18 @@ class TrainerWindow:
         return self.rows / self.wall if self.wall > 0 else None
 
 
-def trainer_window(before: StatusSample, now: ConsumerSample) -> TrainerWindow:
+def trainer_window(before: StatusSample, now: Consumer) -> TrainerWindow:
     """Return what a trainer did since an earlier sample, or since its start if that is later."""
-    start = ConsumerSample(now.job, now.index, "")
-    process = (now.job, now.index, now.trainer)
-    same = (one for one in before.consumers if (one.job, one.index, one.trainer) == process)
-    then = next(same, start)
-    if now.wall < then.wall or now.rows < then.rows:  # it has opened the job again
-        then = start
-    wall = now.wall - then.wall
-    waits = min(1.0, max(0.0, now.wait - then.wait) / wall) if wall > 0 else None
-    return TrainerWindow(now.rows - then.rows, wall, waits)
+    process = (now.job, now.index, now.received.trainer)
+    then = Consumer()
+    for one in before.consumers:
+        is_same = (one.job, one.index, one.received.trainer) == process
+        # Lower counts mean that it has opened the job again.
+        if is_same and one.wall_seconds <= now.wall_seconds and one.rows <= now.rows:
+            then = one
+    wall = now.wall_seconds - then.wall_seconds
+    waited = max(0.0, now.wait_seconds - then.wait_seconds)
+    return TrainerWindow(now.rows - then.rows, wall, min(1.0, waited / wall) if wall > 0 else None)
 
 
 @dataclass(frozen=True)
@@ -169,11 +132,11 @@ class Rates:
 class InputStats:
     """The samples of one input. `add` adds a sample."""
 
-    consumers: dict[tuple[str, int, str], list[ConsumerSample]] = field(default_factory=dict)
+    consumers: dict[tuple[str, int, str], list[Consumer]] = field(default_factory=dict)
     """By job, index and trainer, or else incarnation: the last sample of each of its readers."""
     mismatches: dict[tuple[str, int, str], int] = field(default_factory=dict)
     """By job, index and incarnation."""
-    workers: dict[str, WorkerSample] = field(default_factory=dict)
+    workers: dict[str, Worker] = field(default_factory=dict)
     last: StatusSample = field(default_factory=StatusSample)
     """The last sample; empty while the dispatcher is not reachable."""
     is_reachable: bool = False
@@ -194,8 +157,8 @@ class InputStats:
         self.answered = True
         for consumer in status.consumers:
             job, index, incarnation = consumer.job, consumer.index, consumer.incarnation
-            self.mismatches[job, index, incarnation] = consumer.mismatches
-            key = job, index, consumer.trainer or incarnation
+            self.mismatches[job, index, incarnation] = consumer.replay_mismatches
+            key = job, index, consumer.received.trainer or incarnation
             readers = self.consumers.setdefault(key, [consumer])
             # Lower counts mean that the trainer closed its reader and perhaps opened another.
             if (consumer.rows, consumer.batches) < (readers[-1].rows, readers[-1].batches):
@@ -204,8 +167,8 @@ class InputStats:
         for worker in status.workers:
             self.workers[worker.worker_id] = worker
         if status.jobs:
-            self.row = "element" if set(status.jobs) <= set(status.whole) else "row"
-        for text in [text for texts in status.warnings.values() for text in texts]:
+            self.row = "element" if len(status.whole) == len(status.jobs) else "row"
+        for text in [text for job in status.jobs for text in job.warnings]:
             if text not in self.warnings:
                 self.warnings.append(text)
         self._window.append((now, self.totals()))
@@ -216,11 +179,11 @@ class InputStats:
         """Return the sums over all consumers and their starts."""
         seen = [consumer for readers in self.consumers.values() for consumer in readers]
         return Totals(
-            epochs=max((c.epoch + 1 for c in seen if c.batches or c.wall), default=0),
+            epochs=max((c.epoch + 1 for c in seen if c.batches or c.wall_seconds), default=0),
             rows=sum(c.rows for c in seen),
             batches=sum(c.batches for c in seen),
-            wait=sum(c.wait for c in seen),
-            wall=sum(c.wall for c in seen),
+            wait=sum(c.wait_seconds for c in seen),
+            wall=sum(c.wall_seconds for c in seen),
             mismatches=sum(self.mismatches.values()),
         )
 
@@ -240,7 +203,7 @@ class InputStats:
     @property
     def buffer(self) -> float:
         """Mean fill of the buffers of unfinished consumers, 0 to 1."""
-        live = [c.buffer for c in self.last.consumers if not c.finished]
+        live = [c.buffer_fill for c in self.last.consumers if not c.finished]
         return sum(live) / len(live) if live else 0.0
 
     @property
@@ -251,7 +214,7 @@ class InputStats:
     @property
     def stalled(self) -> Sequence[str]:
         """Splits that make no progress, each as text; those of all workers."""
-        return [text for w in self.last.workers for text in w.stalled]
+        return [text for w in self.last.workers for text in stalled_splits(w)]
 
     def waiting_for(self, desired_workers: int) -> str:
         """Return what the input waits for; "" while rows are delivered."""
@@ -274,5 +237,5 @@ def rows_by_address(stats: InputStats) -> Mapping[str, tuple[int, float]]:
     found: dict[str, tuple[int, float]] = {}
     for worker in stats.workers.values():
         rows, busy = found.get(worker.address, (0, 0.0))
-        found[worker.address] = (rows + worker.rows, busy + worker.busy)
+        found[worker.address] = (rows + worker.rows, busy + worker.busy_seconds)
     return found

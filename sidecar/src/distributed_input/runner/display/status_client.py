@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -12,27 +11,15 @@ import psutil
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.names import DISPATCHER_PORT
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.api.stalls import KILLED, failure_text, stall_text
 from distributed_input.link import serving, statuses, stubs
 from distributed_input.link.credentials import Credentials
-from distributed_input.runner.display.stats import (
-    ConsumerSample,
-    HostCpus,
-    StatusSample,
-    WorkerSample,
-)
+from distributed_input.runner.display.stats import Consumer, HostCpus, StatusSample
 
 _SERVICE = dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"]
 
 
 class StatusClient:
-    """A channel to one dispatcher.
-
-    Args:
-        address: host:port.
-        credentials: of its input.
-        is_local: all processes of the input run on this machine.
-    """
+    """A channel to one dispatcher. `is_local`: all processes of the input run on this machine."""
 
     def __init__(self, address: str, credentials: Credentials, is_local: bool = False) -> None:
         self.address = address
@@ -64,8 +51,12 @@ class StatusClient:
             raise statuses.from_rpc_error(
                 error, f"requesting the status of the dispatcher at {self.address}"
             ) from error
-        sample = from_message(response)
-        return replace(sample, host=host_cpus()) if self._is_local else sample
+        return StatusSample(
+            [_counted_by_trainer(one.last) for one in response.consumers],
+            response.workers,
+            response.jobs,
+            host_cpus() if self._is_local else None,
+        )
 
     def close(self) -> None:
         """Close the channel."""
@@ -94,58 +85,9 @@ def busy_share(seconds: float) -> float:
     return after.busy_since(before) if before and after else 0.0
 
 
-def from_message(response: Any) -> StatusSample:
-    """Return the values of a StatusResponse."""
-    return StatusSample(
-        consumers=tuple(_consumer(info.last) for info in response.consumers),
-        workers=tuple(
-            WorkerSample(
-                worker_id=info.worker_id,
-                address=info.address,
-                rows=info.rows,
-                busy=info.busy_seconds,
-                streams=info.open_streams,
-                draining=info.draining,
-                node=info.node,
-                parallelism=info.parallelism,
-                permit_seconds=info.permit_seconds,
-                cpu=info.cpu_seconds,
-                capacity=info.capacity,
-                stalled=tuple(stall_text(one) for one in info.stalled if one.crash != KILLED),
-                failure=failure_text(info.failure) if info.HasField("failure") else "",
-            )
-            for info in response.workers
-        ),
-        jobs=tuple(job.name for job in response.jobs),
-        amplification={
-            job.name: job.read_amplification for job in response.jobs if job.read_amplification > 1
-        },
-        split_bytes={job.name: job.split_bytes for job in response.jobs if job.split_bytes},
-        whole=tuple(job.name for job in response.jobs if not job.global_batch_size),
-        warnings={job.name: tuple(job.warnings) for job in response.jobs if job.warnings},
-    )
-
-
-def _consumer(last: Any) -> ConsumerSample:
-    # A sidecar counts from its own start, and a trainer that reports its counts from the trainer's.
-    counts = last.received if last.HasField("received") else last
-    return ConsumerSample(
-        job=last.job,
-        index=last.index,
-        incarnation=last.incarnation,
-        trainer=last.received.trainer,
-        epoch=last.epoch,
-        rows=counts.rows,
-        batches=counts.batches,
-        wait=counts.wait_seconds,
-        wall=counts.wall_seconds,
-        buffer=last.buffer_fill,
-        mismatches=last.replay_mismatches,
-        finished=last.finished,
-        useful_workers=last.useful_workers,
-        useful_limit=last.useful_limit,
-        count=last.count,
-        no_trainer=last.no_trainer,
-        pauses=last.pauses,
-        waiting_for=last.waiting_for,
-    )
+def _counted_by_trainer(last: Consumer) -> Consumer:
+    """Replace the sidecar's counts, which begin at its own start, if the trainer reports its."""
+    if last.HasField("received"):
+        for name in ("rows", "batches", "wait_seconds", "wall_seconds"):
+            setattr(last, name, getattr(last.received, name))
+    return last

@@ -10,11 +10,11 @@ region again, because another program may have reset it, and restores the cursor
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
 from distributed_input.runner.display.format import truncated
+from distributed_input.runner.processes.trainers import write_all
 
 _SAVE, _RESTORE = "\0337", "\0338"
 _MIN_OUTPUT_ROWS = 8
@@ -78,8 +78,4 @@ class Terminal:
         return size.lines, max(size.columns, 1)
 
     def _write(self, text: str) -> None:
-        # A closed terminal or pipe must not end the training.
-        data = text.encode(errors="replace")
-        with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(self._descriptor, data) :]
+        write_all(self._descriptor, text.encode(errors="replace"))

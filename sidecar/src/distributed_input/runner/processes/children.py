@@ -73,20 +73,10 @@ class Children:
         pipes: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> Child:
-        """Start `command` in a new session.
+        """Start `command` in a new session. Raise OSError if that is not possible.
 
-        Args:
-            name: the process's name in messages.
-            command: the command line.
-            env: the environment.
-            cwd: the working folder; None: the runner's.
-            stdin: as for `subprocess.Popen`.
-            output: file descriptor for stdout and stderr; None: the runner's.
-            pipes: connect stdout and stderr to two new pipes instead.
-            pass_fds: file descriptors that the process inherits.
-
-        Raises:
-            OSError: the command cannot be started.
+        stdout and stderr go to the descriptor `output` (None: the runner's), or with `pipes` to
+        two new pipes. The process inherits the descriptors `pass_fds`.
         """
         process = subprocess.Popen(
             command,

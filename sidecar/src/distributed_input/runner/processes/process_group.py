@@ -9,7 +9,8 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from distributed_input.runner import plan as planning
@@ -27,25 +28,18 @@ from distributed_input.runner.processes.supervised_process import (
 _STOP_SECONDS = planning.GRACE_SECONDS + 2.0
 
 
+@dataclass
 class ProcessGroup:
     """The supervised processes of one run. A task of its own restarts each of them."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        folders: RunFolders,
-        env: Mapping[str, str],
-        events: RunEvents,
-        log: Callable[[str], None],
-    ) -> None:
-        self.processes: list[SupervisedProcess] = []
-        self._plan = plan
-        self._folders = folders
-        self._env = env
-        self._events = events
-        self._log = log
-        self._tasks: list[asyncio.Task[None]] = []
-        self._starts = itertools.count()
+    plan: Plan
+    folders: RunFolders
+    env: Mapping[str, str]
+    events: RunEvents
+    log: Callable[[str], None]
+    processes: list[SupervisedProcess] = field(default_factory=list)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _starts: Iterator[int] = field(default_factory=itertools.count)
 
     async def start(self, children: Children, seconds: float) -> None:
         """Start all processes and wait until they are ready.
@@ -54,18 +48,18 @@ class ProcessGroup:
             ProcessFailedError: names the processes that are not ready after `seconds`.
         """
         deadline = time.monotonic() + seconds
-        plan = self._plan
-        self._folders.tokens.mkdir(mode=0o700)
-        self._folders.sockets.mkdir(mode=0o700)
+        plan = self.plan
+        self.folders.tokens.mkdir(mode=0o700)
+        self.folders.sockets.mkdir(mode=0o700)
         for one in plan.inputs:
-            _write_private(self._folders.token(one.name), secrets.token_urlsafe(32))
+            _write_private(self.folders.token(one.name), secrets.token_urlsafe(32))
             if one.tf_data_service is not None:
-                self._folders.journal(one.name).mkdir(mode=0o700, parents=True)
+                self.folders.journal(one.name).mkdir(mode=0o700, parents=True)
         for consumer in range(plan.trainers):
-            self._folders.consumer(consumer).mkdir(mode=0o700)
-        _write_private(self._folders.config, json.dumps(planning.sidecar_config(plan)))
+            self.folders.consumer(consumer).mkdir(mode=0o700)
+        _write_private(self.folders.config, json.dumps(planning.sidecar_config(plan)))
         for stage in (planning.dispatchers, planning.other_processes):
-            processes = [self._process(one) for one in stage(plan, self._folders)]
+            processes = [self._process(one) for one in stage(plan, self.folders)]
             await self._start_until_ready(processes, children, deadline, seconds)
 
     async def stop(self) -> None:
@@ -77,7 +71,7 @@ class ProcessGroup:
 
     async def stop_all_but_dispatchers(self) -> None:
         """End the others, so that the dispatchers receive their last statistics."""
-        names = {self._plan.process_name("dispatcher", one) for one in self._plan.inputs}
+        names = {self.plan.process_name("dispatcher", one) for one in self.plan.inputs}
         await self._stop([process for process in self.processes if process.name not in names])
 
     def kill(self) -> None:
@@ -116,24 +110,24 @@ class ProcessGroup:
 
     async def _supervise(self, process: SupervisedProcess, children: Children) -> None:
         try:
-            await process.run(children, self._log)
+            await process.run(children, self.log)
         except ProcessFailedError as error:
-            self._events.fail(error)
+            self.events.fail(error)
         except OSError as error:
             cause = f"cannot start {process.name}: {error}"
-            self._events.fail(ProcessFailedError(cause, process.log))
+            self.events.fail(ProcessFailedError(cause, process.log))
 
     def _process(self, one: PlannedProcess) -> SupervisedProcess:
-        env = planning.process_env(self._env, self._folders.run, one.name, os.getpid())
+        env = planning.process_env(self.env, self.folders.run, one.name, os.getpid())
         return SupervisedProcess(
             name=one.name,
             input_name=one.input_name,
             command=lambda: one.command(next(self._starts)),
             env={**env, **one.env},
-            log=self._folders.log(one.name),
-            ready_file=self._folders.ready(one.name),
+            log=self.folders.log(one.name),
+            ready_file=self.folders.ready(one.name),
             # Not the user's folder, where a file could shadow one of our modules.
-            cwd=None if one.in_users_folder else self._folders.path,
+            cwd=None if one.in_users_folder else self.folders.path,
         )
 
 

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from distributed_input.runner.processes.supervised_process import ProcessFailedError
 
@@ -18,51 +18,36 @@ ESCALATED_KILL_AFTER = 3.0
 """Seconds from the user's second signal to SIGKILL."""
 
 
-@dataclass(frozen=True)
-class Termination:
-    """A request to end the trainers."""
-
-    signal: int
-    """The first signal that the trainers get."""
-    since: float
-    escalations: int = 0
-    """Number of further signals from the user."""
-    escalated: float = 0.0
-    """Time of the last of them."""
-
-
-def due_signal(termination: Termination, now: float, grace: float) -> int:
+def due_signal(requests: Sequence[tuple[int, float]], now: float, grace: float) -> int:
     """Return the last signal that the trainers should have got by `now`.
 
-    First `termination.signal`, then SIGTERM after `grace` seconds, then SIGKILL after KILL_AFTER
-    seconds more. If the first signal is SIGTERM, SIGKILL follows after `grace` seconds.
-
-    After one escalation: SIGTERM at once, and SIGKILL after ESCALATED_KILL_AFTER seconds. After
-    the second: SIGKILL.
+    The first request is a signal and its time: that signal, then SIGTERM after `grace` seconds,
+    then SIGKILL after KILL_AFTER seconds more. If it is SIGTERM, SIGKILL follows after `grace`
+    seconds. At the second request, whatever its signal: SIGTERM at once, and SIGKILL after
+    ESCALATED_KILL_AFTER seconds. At the third: SIGKILL.
     """
-    if termination.escalations >= 2:
+    (first, since), *further = requests
+    if len(further) > 1:
         return signal.SIGKILL
-    if termination.escalations == 1:
-        overdue = now - termination.escalated >= ESCALATED_KILL_AFTER
+    if further:
+        overdue = now - further[0][1] >= ESCALATED_KILL_AFTER
         return signal.SIGKILL if overdue else signal.SIGTERM
-    elapsed = now - termination.since
-    if termination.signal == signal.SIGTERM:
-        return signal.SIGKILL if elapsed >= grace else signal.SIGTERM
-    if elapsed >= grace + KILL_AFTER:
+    kill_after = grace if first == signal.SIGTERM else grace + KILL_AFTER
+    if now - since >= kill_after:
         return signal.SIGKILL
-    return signal.SIGTERM if elapsed >= grace else termination.signal
+    return signal.SIGTERM if now - since >= grace else first
 
 
 @dataclass
 class RunEvents:
     """The events so far. Use it on the event loop's thread only."""
 
-    termination: Termination | None = None
-    """Set when the trainers must end."""
+    requests: list[tuple[int, float]] = field(default_factory=list)
+    """Signals that request the end of the trainers, each with its time; see `due_signal`."""
     failure: ProcessFailedError | None = None
     """The first process that the runner gave up on."""
-    interrupted: int = 0
-    """The first signal that the runner got; 0: none."""
+    interrupted: bool = False
+    """The runner got a signal."""
     closed: bool = False
     """The run is shutting down. Later failures are ignored."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -75,23 +60,9 @@ class RunEvents:
             self.changed.set()
 
     def terminate(self, number: int) -> None:
-        """Request the end of the trainers, with signal `number` first."""
-        if self.termination is None:
-            self.termination = Termination(number, time.monotonic())
-            self.changed.set()
-
-    def interrupt(self, number: int) -> None:
-        """Record that the runner got signal `number`."""
-        self.interrupted = self.interrupted or number
-        if self.termination is None:
-            self.terminate(number)
-        else:
-            self.termination = replace(
-                self.termination,
-                escalations=self.termination.escalations + 1,
-                escalated=time.monotonic(),
-            )
-            self.changed.set()
+        """Request the end of the trainers, with signal `number` first, or sooner than so far."""
+        self.requests.append((number, time.monotonic()))
+        self.changed.set()
 
 
 @contextlib.contextmanager

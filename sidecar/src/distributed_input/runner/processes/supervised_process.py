@@ -15,11 +15,7 @@ from pathlib import Path
 
 from distributed_input.runner import process_logs
 from distributed_input.runner.processes.children import Child, Children, peak_memory
-from distributed_input.runner.processes.restart_policy import (
-    CrashHistory,
-    RestartPolicy,
-    after_exit,
-)
+from distributed_input.runtime.args import EXIT_CONFIG
 
 EXIT_PROCESS_FAILED = 3
 """Exit status of a run that gave up on a process."""
@@ -46,6 +42,42 @@ class ProcessFailedError(Exception):
 
 
 @dataclass
+class CrashHistory:
+    """The crashes of one process, and the limits of its restarts. Times in seconds."""
+
+    first_delay: float = 0.25
+    max_delay: float = 8.0
+    max_crashes: int = 5
+    """Number of crashes within `window` before the runner gives up."""
+    window: float = 60.0
+    max_unready: int = 3
+    """Number of consecutive starts that end before the process is ready."""
+    crashes: list[float] = field(default_factory=list)
+    """Times of the crashes within the window, oldest first."""
+    unready: int = 0
+    """Consecutive starts that ended before the process was ready."""
+    ever_ready: bool = False
+
+    def after_exit(self, now: float, status: int, was_ready: bool) -> float | str:
+        """Add the end of the process with `status` at `now`. Return the seconds until its next
+        start, or why to give up.
+
+        The delay doubles with each crash within the window, so it is short again after a time
+        without crashes.
+        """
+        self.crashes = [*(at for at in self.crashes if now - at < self.window), now]
+        self.ever_ready = self.ever_ready or was_ready
+        self.unready = 0 if was_ready else self.unready + 1
+        if status == EXIT_CONFIG and not self.ever_ready:
+            return "it cannot start with this configuration"
+        if self.unready >= self.max_unready:
+            return f"it ended {self.unready} times in a row before it was ready"
+        if len(self.crashes) > self.max_crashes:
+            return f"it crashed {len(self.crashes)} times within {self.window:g} s"
+        return min(self.max_delay, self.first_delay * 2.0 ** (len(self.crashes) - 1))
+
+
+@dataclass
 class SupervisedProcess:
     """One process of the run. Await `run` in a task, and end it with `stop`."""
 
@@ -58,7 +90,7 @@ class SupervisedProcess:
     input_name: str = ""
     """The input that it belongs to; empty: all inputs."""
     cwd: Path | None = None
-    policy: RestartPolicy = field(default_factory=RestartPolicy)
+    history: CrashHistory = field(default_factory=CrashHistory)
     state: ProcessState = ProcessState.WAITING
     addresses: list[str] = field(default_factory=list)
     """host:port of each start that became ready, oldest first."""
@@ -73,15 +105,13 @@ class SupervisedProcess:
         """Start the process, and restart it after crashes, until `stop`.
 
         Raises:
-            ProcessFailedError: the restart policy gives up.
+            ProcessFailedError: it crashed too often.
         """
-        history = CrashHistory()
         while self.state is not ProcessState.STOPPED:
             status, was_ready = await self._run_once(children)
             if self._is_stopped():
                 return
-            now = time.monotonic()
-            history, step = after_exit(history, now, status, was_ready, self.policy)
+            step = self.history.after_exit(time.monotonic(), status, was_ready)
             cause = process_logs.cause_of_exit(self.log)
             message = f"{self.name} {describe_exit(status)}" + (f": {cause}" if cause else "")
             if isinstance(step, str):

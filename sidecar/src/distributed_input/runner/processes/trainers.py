@@ -17,7 +17,7 @@ from distributed_input.runner import process_wrapper
 from distributed_input.runner.folders import RunFolders
 from distributed_input.runner.plan import Plan, trainer_env
 from distributed_input.runner.processes.children import Child, Children, peak_memory
-from distributed_input.runner.processes.run_events import RunEvents, Termination, due_signal
+from distributed_input.runner.processes.run_events import RunEvents, due_signal
 from distributed_input.runner.processes.supervised_process import describe_exit
 from distributed_input.runtime.addresses import free_ports
 
@@ -107,13 +107,11 @@ def start_wrappers(
 async def run_trainers(
     all_trainers: Sequence[Trainer], events: RunEvents, grace: float, log: Callable[[str], None]
 ) -> int:
-    """Start the trainers and wait until all have ended.
+    """Start the trainers and wait until all have ended. Return the exit status of the first one
+    that failed; 0 if none did.
 
     If `events` requests it, the runner gave up on a process, or one trainer failed, the others
     get a signal and `grace` seconds to end.
-
-    Returns:
-        The exit status of the first trainer that failed; 0 if none did.
     """
     for trainer in all_trainers:
         if trainer.index > 0:
@@ -122,18 +120,18 @@ async def run_trainers(
     failed = 0
     sent = 0
     while running := [trainer for trainer in all_trainers if trainer.child.alive]:
-        sent = _send_due_signal(running, events.termination, sent, grace, log)
+        sent = _send_due_signal(running, events.requests, sent, grace, log)
         await _next_event(running, events)
         for trainer in running:
             if trainer.child.alive or not (status := trainer.child.exited.result()):
                 continue
             # The first failure is the cause. The others follow from it.
             failed = failed or exit_status(status)
-            if events.termination is None and len(running) > 1:
+            if not events.requests and len(running) > 1:
                 # The others would wait for it in the next collective operation.
                 log(f"{trainer.child.name} {describe_exit(status)}: stopping the other trainers")
                 events.terminate(signal.SIGTERM)
-        if events.failure is not None and events.termination is None:
+        if events.failure is not None and not events.requests:
             log(f"{events.failure}: stopping the trainer")
             events.terminate(signal.SIGTERM)
     await _output_ended(all_trainers)
@@ -146,7 +144,7 @@ async def _next_event(running: Sequence[Trainer], events: RunEvents) -> None:
     try:
         await asyncio.wait(
             awaited,
-            timeout=None if events.termination is None else _POLL_SECONDS,
+            timeout=_POLL_SECONDS if events.requests else None,
             return_when=asyncio.FIRST_COMPLETED,
         )
     finally:
@@ -156,18 +154,18 @@ async def _next_event(running: Sequence[Trainer], events: RunEvents) -> None:
 
 def _send_due_signal(
     running: Sequence[Trainer],
-    termination: Termination | None,
+    requests: Sequence[tuple[int, float]],
     sent: int,
     grace: float,
     log: Callable[[str], None],
 ) -> int:
     """Send the signal that is due, unless it was sent; return the signal that was sent last."""
-    if termination is None or sent == signal.SIGKILL:
+    if not requests or sent == signal.SIGKILL:
         return sent
-    due = due_signal(termination, time.monotonic(), grace)
+    due = due_signal(requests, time.monotonic(), grace)
     if due == sent:
         return sent
-    if due != termination.signal:
+    if due != requests[0][0]:
         log(f"the trainer has not ended: sending {signal.Signals(due).name}")
     for trainer in running:
         trainer.send(due)
@@ -175,8 +173,9 @@ def _send_due_signal(
     return due
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # the reader has closed the pipe
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write to a terminal or pipe. If its reader has closed it, that must not end the training."""
+    with contextlib.suppress(OSError):
         while data:
             data = data[os.write(descriptor, data) :]
 
@@ -211,9 +210,9 @@ async def _copy_lines(pipe: object, descriptor: int, prefix: bytes) -> None:
             if len(rest) > _READ_BYTES:  # bounds the memory of a line without an end
                 lines, rest = [*lines, rest], b""
             if lines:
-                _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
+                write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines))
         if rest:
-            _write_all(descriptor, prefix + rest + b"\n")
+            write_all(descriptor, prefix + rest + b"\n")
     finally:
         transport.close()
 

@@ -82,32 +82,45 @@ def is_stale(folder: Path) -> bool:
         return False
 
 
-def parent_of(name: str) -> Path:
-    """Return the folder of the temporary folders of a name; create it if needed.
+def created(folder: Path, remedy: str) -> Path:
+    """Create a folder with mode 0700 if it is missing. Return its absolute path.
 
     Raises:
-        ConfigError: it belongs to another user.
+        ConfigError: it cannot be created. The message ends with the remedy.
     """
-    parent = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
-    parent.mkdir(mode=0o700, exist_ok=True)
-    found = parent.lstat()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"folder {folder}: {error.strerror}; {remedy}") from error
+    return folder.absolute()
+
+
+def private(folder: Path, remedy: str) -> Path:
+    """Create a folder as `created` does, and check that it is ours alone.
+
+    Raises:
+        ConfigError: it cannot be created, belongs to another user, or others may write to it.
+    """
+    found = created(folder, remedy).lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise ConfigError(f"folder {folder}: not a folder that you own; {remedy}")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(
-            f"folder {parent}: not a folder that you own; set another folder with TMPDIR"
+            f"folder {folder}: other users may write to it; run `chmod 700`, or {remedy}"
         )
-    return parent
+    return folder.absolute()
+
+
+def parent_of(name: str) -> Path:
+    """Return the folder of the temporary folders of a name; see `private`."""
+    folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+    return private(folder, "set another folder with TMPDIR")
 
 
 @contextlib.contextmanager
 def temporary(name: str, is_needed: Callable[[Path], bool] = lambda _: False) -> Iterator[Path]:
-    """Create a locked temporary folder, and remove those of dead processes with the same name.
-
-    Args:
-        name: name of the folders' parent in the folder for temporary files.
-        is_needed: returns whether to keep the folder of a dead process for now.
-
-    Raises:
-        ConfigError: the parent belongs to another user.
+    """Create a locked temporary folder, and remove those of dead processes with the same name,
+    unless they are still needed. Their parent is that of `parent_of`.
     """
     parent = parent_of(name)
     for folder in parent.iterdir():

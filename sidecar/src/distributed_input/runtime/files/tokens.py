@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import logs
@@ -20,18 +19,6 @@ PREVIOUS_ACCEPTED_SECONDS = 600.0
 PREVIOUS_PRESENTED_SECONDS = 300.0
 _CHECK_SECONDS = 1.0
 _log = logs.get("runtime.files.tokens")
-
-
-class TokenSource(Protocol):
-    """Returns tokens, the newest first."""
-
-    def accepted(self) -> tuple[str, ...]:
-        """Return the tokens that a caller may present."""
-        ...
-
-    def presented(self) -> tuple[str, ...]:
-        """Return the tokens that our own calls present."""
-        ...
 
 
 def validated(text: str, what: str) -> str:
@@ -50,7 +37,7 @@ def validated(text: str, what: str) -> str:
 
 
 class FixedToken:
-    """A token that does not change."""
+    """A token that does not change. `accepted` and `presented` are those of `FileToken`."""
 
     def __init__(self, token: str) -> None:
         self._tokens = (token,)
@@ -117,3 +104,6 @@ class FileToken:
         if token != self._current:
             self._previous, self._current, self._changed = self._current, token, now
             _log.info("token rotated", file=str(self._path))
+
+
+TokenSource = FixedToken | FileToken

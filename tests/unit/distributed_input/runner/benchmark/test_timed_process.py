@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +22,7 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program(tmp_path, monkeypatch):
     """Return the file of a module `timed_program`, which processes can import."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return tmp_path / "timed_program.py"
@@ -34,7 +32,7 @@ def started(seconds: float = 20.0) -> TimedProcess:
     return TimedProcess("timed_program", {"batched": True}, seconds)
 
 
-def test_each_command_has_its_answers(program: Path) -> None:
+def test_each_command_has_its_answers(program):
     program.write_text(PROGRAM)
     with started() as process:
         assert process.answer("ready") == {"event": "ready", "batched": True}
@@ -44,13 +42,13 @@ def test_each_command_has_its_answers(program: Path) -> None:
             assert process.answer("measured", 1.0)["rows"] == 3
 
 
-def test_a_failure_has_its_text(program: Path) -> None:
+def test_a_failure_has_its_text(program):
     program.write_text("""print('{"event": "failed", "text": "no such file"}')""")
     with started() as process, pytest.raises(TerminalError, match=r"^no such file$"):
         process.answer("ready")
 
 
-def test_an_end_has_the_status_and_the_last_lines(program: Path) -> None:
+def test_an_end_has_the_status_and_the_last_lines(program):
     program.write_text("import sys; print('some cause', file=sys.stderr); sys.exit(3)")
     with started() as process:
         with pytest.raises(TerminalError, match=r"(?s)ended with status 3.*some cause"):
@@ -58,14 +56,14 @@ def test_an_end_has_the_status_and_the_last_lines(program: Path) -> None:
         process.ask(seconds=1.0)  # without effect: the process has ended
 
 
-def test_an_answer_has_a_deadline(program: Path) -> None:
+def test_an_answer_has_a_deadline(program):
     program.write_text("import sys; sys.stdin.read()")
     with started(0.2) as process, pytest.raises(TerminalError, match=r"within 0 s.*--timeout"):
         process.answer("ready")
 
 
 @pytest.fixture
-def run() -> Iterator[int]:
+def run():
     """Yield the process id of a parent whose child is marked as a worker, and has used CPU time."""
     mark = process_wrapper.mark("some", "worker-0")
     child = """
@@ -88,11 +86,11 @@ sys.exit(subprocess.run([sys.executable, "-c", {child!r}], env=env).returncode)
         process.stdin.close()
 
 
-def test_cpu_time_by_part(run: int) -> None:
+def test_cpu_time_by_part(run):
     found = cpu_of_parts(run)
     assert set(found) == {"worker"}
     assert 0.04 <= found["worker"] < 10
 
 
-def test_a_process_without_children_has_no_parts() -> None:
+def test_a_process_without_children_has_no_parts():
     assert cpu_of_parts(1 << 30) == {}

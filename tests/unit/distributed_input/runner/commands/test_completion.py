@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -26,47 +25,28 @@ def complete(*words: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_commands() -> None:
+def test_commands():
     assert complete("ex") == ["plain,explain"]
 
 
-def test_every_command_is_completed() -> None:
+def test_every_command_is_completed():
     known = {*cli.COMMANDS, *cli.PROCESSES, *cli.PLUGINS, "version", "help"}
     assert {word.removeprefix("plain,") for word in complete("")} == known
 
 
-def test_flags_of_a_command() -> None:
+def test_flags_of_a_command():
     assert complete("run", "--tra") == ["plain,--trainers"]
     assert complete("status", "--tok") == ["plain,--token-file"]
 
 
-def test_files() -> None:
+def test_files():
     assert complete("run", "in")[0].startswith("file,")
     assert complete("run", "input.yaml", "--", "in")[0].startswith("file,")
 
 
-def test_bash_completes_a_flag(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The script calls the command by its name."""
-    assert cli.main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    program = tmp_path / "distributed-input"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m distributed_input.cli "$@"\n')
-    program.chmod(0o755)
-    words = "COMP_WORDS=(distributed-input run --tra); COMP_CWORD=2"
-    call = '_distributed_input_completion distributed-input; printf "%s" "${COMPREPLY[@]}"'
-    done = subprocess.run(
-        ["bash", "-c", f"complete() {{ :; }}\n{script}\n{words}\n{call}"],
-        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == "--trainers", done.stderr
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_valid(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", shell]) == 0
-    text = capsys.readouterr().out
+def test_the_script_is_valid(shell, called):
+    text = called(["completion", shell]).out
     assert "_DISTRIBUTED_INPUT_COMPLETE" in text
     if program := shutil.which(shell):
         subprocess.run([program, "-n"], input=text, text=True, check=True)

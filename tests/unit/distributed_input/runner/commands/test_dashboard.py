@@ -5,40 +5,37 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from distributed_input import cli
 from distributed_input.runner.commands import dashboard
 from distributed_input.runner.dashboard.history import InputHistory
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.stats import StatusSample
+from tests.unit.distributed_input.runner.samples import consumer, worker
 
 
-def test_the_view_is_what_the_other_commands_print() -> None:
+def test_the_view_is_what_the_other_commands_print():
     history = InputHistory("train")
-    history.add(StatusSample([ConsumerSample("train", 0, "i")], [WorkerSample("w", "h:1")]), 1.0)
+    history.add(StatusSample([consumer()], [worker()]), 1.0)
     found = dashboard.view(history)
-    assert found["status"]["workers"][0]["address"] == "h:1"
+    assert found["status"]["workers"][0]["address"] == "w:1"
     assert found["rates"]["consumers"][0]["job"] == "train"
     assert found["trainers"][0]["trainer"] == "train/0"
 
 
-def test_bad_flags_are_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_flags_are_status_2(called):
     """They are not the state of runs, which may change while the page is open."""
-    assert cli.main(["dashboard", "-n", "team", "--port", "0"]) == 2
-    assert "--namespace: set NAME too" in capsys.readouterr().err
+    assert "--namespace: set NAME too" in called(["dashboard", "-n", "team", "--port", "0"], 2).err
 
 
 @pytest.mark.parametrize("port", ["-1", "70000", "http"])
-def test_a_port_is_a_number(port: str) -> None:
+def test_a_port_is_a_number(port):
     assert cli.main(["dashboard", "--port", port]) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_like_ctrl_c(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_ends_it_like_ctrl_c(number, tmp_path, monkeypatch):
     @contextlib.contextmanager
     def serving(*_: object) -> Iterator[str]:
         signal.raise_signal(number)
@@ -47,24 +44,23 @@ def test_a_signal_ends_it_like_ctrl_c(
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(dashboard, "serving", serving)
-    handler = lambda *_: None  # noqa: E731
-    former = signal.signal(number, handler)
+    former = signal.signal(number, signal.SIG_DFL)
     try:
         assert cli.main(["dashboard", "--seconds", "0.1", "--timeout", "0.1"]) == 0
-        assert signal.getsignal(number) is handler
     finally:
         signal.signal(number, former)
 
 
-def test_an_ignored_signal_stays_ignored() -> None:
-    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def test_an_ignored_signal_stays_ignored():
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
     try:
-        with dashboard._ended_by_signals():
-            signal.raise_signal(signal.SIGHUP)
+        dashboard._end_on_signals()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGHUP, former)
+        for number, handler in zip((signal.SIGHUP, signal.SIGTERM), former, strict=True):
+            signal.signal(number, handler)
 
 
-def test_the_command_for_another_machine_has_a_terminal() -> None:
+def test_the_command_for_another_machine_has_a_terminal():
     """Without one, the end of ssh does not end the command."""
     assert "ssh -t -L" in str(dashboard.dashboard.epilog)

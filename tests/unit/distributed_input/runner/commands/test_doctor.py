@@ -12,12 +12,7 @@ from distributed_input.runner.installation import Check, Result
 
 
 @pytest.mark.parametrize(("result", "status"), [("ok", 0), ("warning", 0), ("failed", 1)])
-def test_the_exit_status(
-    result: str,
-    status: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_exit_status(result, status, monkeypatch, capsys):
     found = [Check("sockets", Result(result), "found")]
     monkeypatch.setattr(doctor, "check_all", lambda env, namespace: iter(found))
     assert cli.main(["doctor"]) == status
@@ -27,7 +22,7 @@ def test_the_exit_status(
     assert values == [{"name": "sockets", "result": result, "text": "found"}]
 
 
-def test_the_namespace_is_that_of_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_namespace_is_that_of_the_flag(monkeypatch):
     asked: list[str | None] = []
 
     def check_all(env: object, namespace: str | None) -> list[Check]:
@@ -40,7 +35,7 @@ def test_the_namespace_is_that_of_the_flag(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked == [None, "team", "team"]
 
 
-def test_this_machine_passes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine_passes(capsys):
     cli.main(["doctor"])
     lines = capsys.readouterr().out
     for name in ("python", "packages", "tensorflow", "run", "folder", "sockets"):

@@ -38,7 +38,7 @@ def response(n: int) -> dispatcher_pb2.StatusResponse:
 
 
 @pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def address(monkeypatch):
     monkeypatch.setenv("DISTRIBUTED_INPUT_TOKEN", "secret")
     calls = itertools.count(1)
     service = Echo(Status=lambda *_: response(next(calls)))
@@ -46,12 +46,9 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield server.address
 
 
-def test_a_trainer_gets_a_cause_and_a_next_step(
-    address: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trainer_gets_a_cause_and_a_next_step(address, called):
     flags = ["--dispatcher", address, "--seconds", "0.01"]
-    assert cli.main(["explain", *flags]) == 0
-    assert capsys.readouterr().out == (
+    assert called(["explain", *flags]).out == (
         "train/0: waits for input 40% of the time, reads 100 rows/s\n"
         "  cause: workers. 1 worker used 95% of 2 CPUs.\n"
         "  next:  Without waiting, 1 trainer would read 167 rows/s, and one worker makes 105 "
@@ -59,16 +56,13 @@ def test_a_trainer_gets_a_cause_and_a_next_step(
         "         workers with 2 CPUs each, or make dataset_fn cheaper.\n"
         "  warning: each row is read 32 times\n"
     )
-    assert cli.main(["explain", *flags, "-o", "json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(called(["explain", *flags, "-o", "json"]).out)
     assert printed["warnings"] == ["each row is read 32 times"]
     (found,) = printed["trainers"]
     assert (found["trainer"], found["cause"], found["waits"]) == ("train/0", "workers", 0.4)
 
 
-def test_what_the_operator_reports_is_printed_too(
-    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_operator_reports_is_printed_too(address, monkeypatch, capsys, called):
     problem = "budgets grant 1 of the 2 workers"
 
     @contextlib.contextmanager
@@ -77,20 +71,16 @@ def test_what_the_operator_reports_is_printed_too(
 
     monkeypatch.setattr(kubectl, "forwarded", forwarded)
     flags = ["digits", "--seconds", "0.01"]
-    assert cli.main(["explain", *flags]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = called(["explain", *flags]).out.splitlines()
     assert lines[1].startswith("  cause: workers.")
     assert f"  cluster: {problem}" in lines
-    assert cli.main(["explain", *flags, "-o", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(called(["explain", *flags, "-o", "json"]).out)
     assert (found["input"], found["problems"]) == ("digits", [problem])
     assert cli.main(["explain", "--dispatcher", address, "--seconds", "0.01", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["problems"] == []
 
 
-def test_only_for_a_local_run_the_cpus_of_this_machine_count(
-    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_for_a_local_run_the_cpus_of_this_machine_count(address, monkeypatch, capsys, called):
     ticks = itertools.count(0, 100)
     monkeypatch.setattr(status_client, "host_cpus", lambda: HostCpus(now := next(ticks), now))
 
@@ -100,8 +90,7 @@ def test_only_for_a_local_run_the_cpus_of_this_machine_count(
 
     monkeypatch.setattr(dispatchers, "local_runs", lambda *_: [None])
     monkeypatch.setattr(dispatchers, "_of_run", found)
-    assert cli.main(["explain", "--seconds", "0.01"]) == 0
-    printed = capsys.readouterr().out
+    printed = called(["explain", "--seconds", "0.01"]).out
     assert "100% of this machine's CPUs are in use" in printed
     assert printed.startswith("train/0: waits")
     without = [Diagnosis("", Cause.TRAINER, "No trainer is connected.", "Start it.")]
@@ -109,11 +98,10 @@ def test_only_for_a_local_run_the_cpus_of_this_machine_count(
         patch.setattr(command, "diagnose", lambda *_: without)
         assert cli.main(["explain", "--seconds", "0.01"]) == 0
     assert capsys.readouterr().out.startswith("digits (pid 7, /home):\n  cause: trainer.")
-    assert cli.main(["explain", "--dispatcher", address, "--seconds", "0.01"]) == 0
-    assert "machine" not in capsys.readouterr().out
+    assert "machine" not in called(["explain", "--dispatcher", address, "--seconds", "0.01"]).out
 
 
-def test_a_diagnosis_without_a_trainer_is_text_too() -> None:
+def test_a_diagnosis_without_a_trainer_is_text_too():
     one = Diagnosis("", Cause.TRAINER, "No trainer is connected.", "Start it.")
     assert command.as_text(one) == (
         "  cause: trainer. No trainer is connected.\n  next:  Start it.\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from distributed_input.runner import folders
 from distributed_input.runner.commands.logs import kubectl_command
 
 
-def test_dispatcher_and_workers_of_an_input() -> None:
+def test_dispatcher_and_workers_of_an_input():
     assert kubectl_command("digits", "team", None, 20, follow=False) == [
         *("kubectl", "logs", "--namespace", "team"),
         *("--selector", "distributed-input.dev/input=digits", "--all-containers"),
@@ -20,7 +19,7 @@ def test_dispatcher_and_workers_of_an_input() -> None:
     ]
 
 
-def test_one_part_of_an_input() -> None:
+def test_one_part_of_an_input():
     command = kubectl_command("digits", None, "worker", 5, follow=True)
     assert command[2:5] == [
         "--selector",
@@ -30,15 +29,13 @@ def test_one_part_of_an_input() -> None:
     assert command[-1] == "--follow"
 
 
-def test_sidecars_are_containers_of_the_trainers_pods() -> None:
+def test_sidecars_are_containers_of_the_trainers_pods():
     command = kubectl_command("digits", None, "sidecar", 5, follow=False)
     assert "distributed-input.dev/reads-digits=true" in command
     assert command[command.index("--container") + 1] == "distributed-input"
 
 
-def test_a_local_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_local_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with folders.create(None, {"XDG_RUNTIME_DIR": str(tmp_path)}) as run:
         run.logs.mkdir(exist_ok=True)
@@ -63,15 +60,9 @@ def test_a_local_run(
 
 
 @pytest.mark.parametrize("flags", [[], ["--follow"], ["-n", "team"]])
-def test_without_a_run_or_a_name(
-    flags: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_without_a_run_or_a_name(flags, tmp_path, monkeypatch, called):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert cli.main(["logs", *flags]) == 2
-    assert "set NAME" in capsys.readouterr().err
+    assert "set NAME" in called(["logs", *flags], 2).err
 
 
 KUBECTL = """\
@@ -87,7 +78,7 @@ esac
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Return the folder of a kubectl that has one input."""
     script = tmp_path / "kubectl"
     script.write_text(KUBECTL)
@@ -96,9 +87,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_an_input_that_does_not_exist(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["logs", "digts", "-n", "team"]) == 2
-    assert capsys.readouterr().err == (
+def test_an_input_that_does_not_exist(folder, called):
+    assert called(["logs", "digts", "-n", "team"], 2).err == (
         "distributed-input logs: `kubectl get distributedinputs.distributed-input.dev "
         "digts --namespace team --output json`: Error from server (NotFound): distributedinputs "
         '"digts" not found\n'
@@ -106,14 +96,12 @@ def test_an_input_that_does_not_exist(folder: Path, capsys: pytest.CaptureFixtur
     assert "logs" not in (folder / "calls").read_text()
 
 
-def test_the_status_is_that_of_kubectl(folder: Path) -> None:
+def test_the_status_is_that_of_kubectl(folder):
     assert cli.main(["logs", "digits"]) == 7
     assert (folder / "calls").read_text().splitlines()[1].startswith("logs --selector")
 
 
-def test_without_kubectl(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_kubectl(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert cli.main(["logs", "digits"]) == 2
     assert (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,17 @@ from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.link.credentials import Credentials
 from distributed_input.runner import folders
 from distributed_input.runner.commands import status as command
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.stats import StatusSample
 from distributed_input.runtime import ready
+from tests.unit.distributed_input.runner.samples import (
+    FAILED,
+    FAILURE,
+    STALL,
+    STALLED,
+    consumer,
+    with_job,
+    worker,
+)
 from tests.unit.distributed_input.runtime.served import Echo, served
 
 RESPONSE = dispatcher_pb2.StatusResponse(
@@ -25,103 +32,94 @@ RESPONSE = dispatcher_pb2.StatusResponse(
 
 
 @pytest.fixture
-def token_file(tmp_path: Path) -> str:
+def token_file(tmp_path):
     file = tmp_path / "token"
     file.write_text("secret")
     return str(file)
 
 
 @pytest.fixture
-def address(token_file: str) -> Iterator[str]:
+def address(token_file):
     service = Echo(Status=lambda *_: RESPONSE)
     with served(service, Credentials.from_args(token_file, {})) as server:
         yield server.address
 
 
-def test_the_status_command_prints_tables_or_json(
-    address: str, token_file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_status_command_prints_tables_or_json(address, token_file, called):
     flags = ["--dispatcher", address, "--token-file", token_file]
-    assert cli.main(["status", *flags]) == 0
-    assert capsys.readouterr().out == (
+    assert called(["status", *flags]).out == (
         "no trainer is connected\n\nworker  streams  rows   busy\nh:1           0     9  2.5 s\n"
     )
-    assert cli.main(["status", *flags, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(called(["status", *flags, "--json"]).out)
     assert (printed["input"], printed["jobs"]) == (None, ["train"])
-    assert cli.main(["status", *flags, "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == printed
+    assert json.loads(called(["status", *flags, "-o", "json"]).out) == printed
 
 
-def test_tables_of_trainers_and_workers() -> None:
-    trainer = ConsumerSample(
-        *("train", 1, "i", 2, 100, 10, 1.0, 4.0, 0.5),
+def test_tables_of_trainers_and_workers():
+    trainer = consumer(
+        index=1,
+        epoch=2,
+        rows=100,
+        batches=10,
+        wait_seconds=1.0,
+        wall_seconds=4.0,
+        buffer_fill=0.5,
         waiting_for="a worker",
     )
-    worker = WorkerSample("w", "h:1", 9, 2.5, stalled=["split 3 stands"], failure="no file")
-    sample = StatusSample([trainer], [worker], ["train"])
+    made = worker(rows=9, busy_seconds=2.5, stalled=[STALLED], failure=FAILURE)
+    sample = StatusSample([trainer], [made])
     assert command.as_text(sample) == (
         "job/trainer  epoch  rows  batches  rows/s  stall  buffer  waiting for\n"
         "train/1          2   100       10    25.0    25%     50%     a worker\n"
         "\n"
         "worker  streams  rows   busy\n"
-        "h:1           0     9  2.5 s\n"
-        "no progress: split 3 stands, worker h:1\n"
-        "error: no file, worker h:1\n"
+        "w:1           0     9  2.5 s\n"
+        f"no progress: {STALL}, worker w:1\n"
+        f"error: {FAILED}, worker w:1\n"
     )
     values = command.as_json(sample)
-    (consumer,), (one,) = values["consumers"], values["workers"]
-    assert consumer["wait_seconds"] == 1.0
-    assert (one["busy_seconds"], one["stalled"], one["failure"]) == (
-        2.5,
-        ["split 3 stands"],
-        "no file",
-    )
+    assert values["consumers"][0]["wait_seconds"] == 1.0
+    (one,) = values["workers"]
+    assert (one["busy_seconds"], one["stalled"], one["failure"]) == (2.5, [STALL], FAILED)
 
 
-def test_replays_that_differ_are_shown() -> None:
-    differing = ConsumerSample("train", 1, "i", mismatches=2)
-    text = command.as_text(StatusSample([ConsumerSample("train", 0, "i"), differing]))
+def test_replays_that_differ_are_shown():
+    differing = consumer(index=1, replay_mismatches=2)
+    text = command.as_text(StatusSample([consumer(), differing]))
     (line,) = [line for line in text.splitlines() if "replays" in line]
     assert line.startswith("train/1: replays that made other rows than before: 2. The dataset")
     assert command.as_json(StatusSample([differing]))["consumers"][0]["replay_mismatches"] == 2
 
 
-def test_the_warnings_about_a_job_are_shown() -> None:
-    status = StatusSample(
-        jobs=["train"], amplification={"train": 8}, warnings={"train": ("shard it", "no files")}
-    )
+def test_the_warnings_about_a_job_are_shown():
+    status = with_job(read_amplification=8, warnings=["shard it", "no files"])
     text = command.as_text(status)
     assert "train: warning: shard it\ntrain: warning: no files\n" in text
     assert command.as_json(status)["read_amplification"] == {"train": 8}
     assert command.as_json(status)["warnings"] == {"train": ["shard it", "no files"]}
-    assert "warning" not in command.as_text(StatusSample(jobs=["train"]))
+    assert "warning" not in command.as_text(with_job())
 
 
-def test_rows_that_are_whole_elements_are_named() -> None:
-    status = StatusSample(jobs=["train", "eval"], whole=["eval"])
+def test_rows_that_are_whole_elements_are_named():
+    jobs = [*with_job().jobs, *with_job(name="eval", global_batch_size=0).jobs]
+    status = StatusSample(jobs=jobs)
     assert "eval: rows are whole elements of the dataset" in command.as_text(status)
     assert "train: rows are" not in command.as_text(status)
     assert command.as_json(status)["whole_elements"] == ["eval"]
 
 
-def test_the_memory_of_open_splits_is_shown() -> None:
-    status = StatusSample(split_bytes={"train": 5 << 20, "small": 9})
+def test_the_memory_of_open_splits_is_shown():
+    jobs = [*with_job(split_bytes=5 << 20).jobs, *with_job(name="small", split_bytes=9).jobs]
+    status = StatusSample(jobs=jobs)
     text = command.as_text(status)
     assert "train: the shuffle buffers of an open split hold about 5 MiB\n" in text
     assert "small" not in text
     assert command.as_json(status)["split_bytes"] == {"train": 5 << 20, "small": 9}
 
 
-def test_the_runs_of_this_machine_are_found(
-    address: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_runs_of_this_machine_are_found(address, tmp_path, monkeypatch, capsys, called):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert cli.main(["status"]) == 2
-    assert f"below {tmp_path / 'distributed-input'}: start" in capsys.readouterr().err
+    assert f"below {tmp_path / 'distributed-input'}: start" in called(["status"], 2).err
     with folders.create(None, os.environ) as run:
         run.tokens.mkdir()
         assert cli.main(["status"]) == 2  # it has no dispatcher yet
@@ -151,16 +149,12 @@ def test_the_runs_of_this_machine_are_found(
         (["--dispatcher", "127.0.0.1:1", "--token-file", "/none"], 2, "token file"),
     ],
 )
-def test_the_status_command_reports_failures(
-    flags: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_status_command_reports_failures(flags, status, message, capsys):
     assert cli.main(["status", *flags]) == status
     assert message in capsys.readouterr().err
 
 
-def test_a_wrong_token_is_reported(
-    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_token_is_reported(address, tmp_path, capsys):
     (tmp_path / "other").write_text("wrong")
     assert (
         cli.main(["status", "--dispatcher", address, "--token-file", str(tmp_path / "other")]) == 1

@@ -21,34 +21,30 @@ spec:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     file = tmp_path / "input.yaml"
     file.write_text(INPUT)
     return file
 
 
-def test_a_valid_file_is_status_0(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_file_is_status_0(file, capsys):
     assert cli.main(["validate", str(file), "--trainers", "4"]) == 0
     assert capsys.readouterr().out.startswith(f"{file}: train is valid: ")
 
 
-def test_warnings_follow_the_valid_input(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_follow_the_valid_input(file, capsys, called):
     file.write_text(INPUT.partition("spec:")[0])
-    assert cli.main(["validate", str(file), "--trainers", "3"]) == 0
-    valid, warning = capsys.readouterr().out.splitlines()
+    valid, warning = called(["validate", str(file), "--trainers", "3"]).out.splitlines()
     assert valid.startswith(f"{file}: train is valid: ")
     assert warning.startswith(f"{file}: warning: train: whether 3 trainers can share it is unknown")
     assert len(json_of(file, capsys, "--trainers", "3")["inputs"][0]["warnings"]) == 1
 
 
-def test_problems_are_status_2_with_file_and_line(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_problems_are_status_2_with_file_and_line(file, capsys, called):
     assert cli.main(["validate", str(file), "--trainers", "3"]) == 2
     assert capsys.readouterr().out.startswith(f"{file}:5: spec.partitions: 3 trainers cannot")
     file.write_text(INPUT + "  seed: x\n  epoch: 1\n")
-    assert cli.main(["validate", str(file)]) == 2
-    lines = capsys.readouterr().out.splitlines()
+    lines = called(["validate", str(file)], 2).out.splitlines()
     assert [line.split(": ")[:2] for line in lines] == [
         [f"{file}:6", "spec.seed"],
         [f"{file}:7", "spec.epoch"],
@@ -62,9 +58,7 @@ def json_of(file: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict
     return found
 
 
-def test_the_json_of_a_valid_file_has_what_was_found(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_of_a_valid_file_has_what_was_found(file, capsys):
     found = json_of(file, capsys)
     assert found["valid"]
     assert found["problems"] == []
@@ -80,9 +74,7 @@ def test_the_json_of_a_valid_file_has_what_was_found(
     ]
 
 
-def test_the_json_has_line_field_and_message_of_each_problem(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_has_line_field_and_message_of_each_problem(file, capsys):
     (problem,) = json_of(file, capsys, "--trainers", "3")["problems"]
     assert (problem["line"], problem["field"]) == (5, "spec.partitions")
     assert problem["message"].startswith("3 trainers cannot")
@@ -97,47 +89,8 @@ def test_the_json_has_line_field_and_message_of_each_problem(
     assert problem["message"].endswith("cannot be read: No such file or directory")
 
 
-def test_the_json_without_the_package_of_the_models_has_the_remedy(
-    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_json_without_the_package_of_the_models_has_the_remedy(file, capsys, monkeypatch):
     for name in ("load", "problems"):
         monkeypatch.setitem(sys.modules, f"distributed_input.api.resource.{name}", None)
     (problem,) = json_of(file, capsys)["problems"]
     assert "pip install" in problem["message"]
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "two"])
-def test_the_number_of_trainers_is_positive(
-    file: Path, number: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["validate", str(file), f"--trainers={number}"]) == 2
-    assert "Invalid value for '--trainers'" in capsys.readouterr().err
-
-
-NESTED = """\
-apiVersion: distributed-input.dev/v1beta1
-kind: DistributedInput
-metadata: {name: train}
-spec:
-  partitions: 8
-  dataset:
-    type: EntryPoint
-    entryPoint:
-      function: digits:dataset_fn
-      source:
-        type: Path
-        path: FOLDER
-"""
-
-
-def test_a_problem_has_the_line_of_a_nested_field(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "input.yaml"
-    file.write_text(NESTED.replace("FOLDER", "missing"))
-    assert cli.main(["validate", str(file), "--trainers", "3"]) == 2
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(": ")[:2] for line in lines] == [
-        [f"{file}:12", "spec.dataset.entryPoint.source.path"],
-        [f"{file}:5", "spec.partitions"],
-    ]

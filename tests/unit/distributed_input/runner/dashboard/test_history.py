@@ -7,22 +7,19 @@ import pytest
 from distributed_input.runner.dashboard import history
 from distributed_input.runner.dashboard.history import InputHistory, chart_point
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis
-from distributed_input.runner.display.stats import ConsumerSample, StatusSample, WorkerSample
+from distributed_input.runner.display.stats import StatusSample
+from tests.unit.distributed_input.runner.samples import consumer, worker
 
 
 def sample(seconds: float, waits: float) -> StatusSample:
     """Return the sample of a trainer that reads 100 rows a second, and of a busy worker."""
-    consumer = ConsumerSample(
-        "train", 0, "i", trainer="t", rows=int(seconds * 100), batches=1,
-        wall=seconds, wait=seconds * waits,
-    )  # fmt: skip
-    worker = WorkerSample(
-        "w", "h:1", parallelism=1, busy=seconds, permit_seconds=seconds, rows=int(seconds * 100)
-    )
-    return StatusSample([consumer], [worker])
+    rows = int(seconds * 100)
+    trainer = consumer(rows=rows, batches=1, wall_seconds=seconds, wait_seconds=seconds * waits)
+    busy = worker(parallelism=1, busy_seconds=seconds, permit_seconds=seconds, rows=rows)
+    return StatusSample([trainer], [busy])
 
 
-def test_the_window_is_that_of_the_rates() -> None:
+def test_the_window_is_that_of_the_rates():
     found = InputHistory("train")
     for second in range(30):
         found.add(sample(second, 0.5), second)
@@ -31,7 +28,7 @@ def test_the_window_is_that_of_the_rates() -> None:
     assert after.consumers[0].rows - before.consumers[0].rows == 1000
 
 
-def test_a_point_has_the_stall_by_cause() -> None:
+def test_a_point_has_the_stall_by_cause():
     found = InputHistory("train")
     found.add(sample(0, 0.5), 0.0)
     found.add(sample(10, 0.5), 10.0)
@@ -42,7 +39,7 @@ def test_a_point_has_the_stall_by_cause() -> None:
     assert last["stalls"] == {"workers": 0.5}
 
 
-def test_stalls_are_the_mean_over_the_trainers() -> None:
+def test_stalls_are_the_mean_over_the_trainers():
     def diagnosis(cause: Cause, waits: float | None) -> Diagnosis:
         return Diagnosis("t", cause, "", "", waits, 10.0)
 
@@ -59,15 +56,9 @@ def test_stalls_are_the_mean_over_the_trainers() -> None:
     assert found["rows_per_second"] == 50.0
 
 
-def test_old_points_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_points_are_dropped(monkeypatch):
     monkeypatch.setattr(history, "KEPT_SECONDS", 20.0)
     found = InputHistory("train")
     for second in range(0, 100, 5):
         found.add(sample(second, 0.5), second)
     assert [one["seconds_ago"] for one in found.chart(95.0)] == [20, 15, 10, 5, 0]
-
-
-def test_a_sample_ends_an_error() -> None:
-    found = InputHistory("train", error="gone")
-    found.add(sample(1, 0.5), 1.0)
-    assert found.error == ""

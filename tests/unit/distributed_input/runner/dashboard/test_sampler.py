@@ -26,7 +26,7 @@ class Dispatchers:
         self.missing: Exception | None = None
         self.silent: Sequence[str] = ()
         self.addresses: Sequence[str] = ()
-        self.reported: Sequence[str | Exception] = ()
+        self.problems: tuple[str, ...] = ()
         self.opened = 0
         self._asked = threading.Condition()
         self._calls = 0
@@ -41,9 +41,8 @@ class Dispatchers:
             FoundDispatcher(
                 name,
                 Client(self, name),  # type: ignore[arg-type]
-                ("at the start",) if self.reported else (),
+                self.problems,
                 self.addresses[index] if self.addresses else "",
-                self.reread if self.reported else tuple,
             )
             for index, name in enumerate(self.names)
         ]
@@ -55,13 +54,6 @@ class Dispatchers:
         if name in self.silent:
             raise UnavailableError(f"{name} did not respond")
         return StatusSample()
-
-    def reread(self) -> tuple[str, ...]:
-        first, *self.reported = self.reported
-        self.reported = self.reported or [first]
-        if isinstance(first, Exception):
-            raise first
-        return (first,)
 
     def _count(self) -> None:
         with self._asked:
@@ -87,25 +79,24 @@ class Client:
 
 
 @contextmanager
-def running(found: Dispatchers, *, new_runs: bool = True) -> Iterator[Callable[[], dict[str, Any]]]:
-    with Sampler(
-        found.open, lambda one: {"more": 1}, seconds=0.01, timeout=1, new_runs=new_runs
-    ) as sampler:
+def running(found: Dispatchers) -> Iterator[Callable[[], dict[str, Any]]]:
+    with Sampler(found.open, lambda one: {"more": 1}, seconds=0.01, timeout=1) as sampler:
         found.wait()
         yield sampler.values
 
 
-def test_the_values_of_each_input() -> None:
+def test_the_values_of_each_input():
     with running(Dispatchers("a", "b")) as values:
         found = values()
     assert [one["input"] for one in found["inputs"]] == ["a", "b"]
     assert (found["error"], found["interval"]) == (None, 0.01)
+    assert found["stale_after"] == pytest.approx(3 * 0.01 + 2 * 1)
     first = found["inputs"][0]
     assert (first["error"], first["more"], first["problems"]) == (None, 1, [])
     assert first["chart"]
 
 
-def test_a_dispatcher_that_goes_away_and_comes_back() -> None:
+def test_a_dispatcher_that_goes_away_and_comes_back():
     dispatchers = Dispatchers("a")
     with running(dispatchers) as values:
         dispatchers.failure = UnavailableError("it did not respond")
@@ -119,7 +110,7 @@ def test_a_dispatcher_that_goes_away_and_comes_back() -> None:
         assert values()["inputs"][0]["error"] is None
 
 
-def test_a_run_that_starts_later_and_ends() -> None:
+def test_a_run_that_starts_later_and_ends():
     dispatchers = Dispatchers("a")
     dispatchers.missing = ConfigError("no run")
     with running(dispatchers) as values:
@@ -134,7 +125,7 @@ def test_a_run_that_starts_later_and_ends() -> None:
         assert values()["inputs"][0]["error"] == "no run"
 
 
-def test_another_run_replaces_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_run_replaces_the_first(monkeypatch):
     monkeypatch.setattr(module, "_SEARCH_SECONDS", 0.02)
     monkeypatch.setattr(module, "_FORGET_SECONDS", 0.2)
     dispatchers = Dispatchers("a")
@@ -151,7 +142,7 @@ def test_another_run_replaces_the_first(monkeypatch: pytest.MonkeyPatch) -> None
         assert [one["input"] for one in values()["inputs"]] == ["b"]
 
 
-def test_runs_of_the_same_input_have_a_history_each() -> None:
+def test_runs_of_the_same_input_have_a_history_each():
     dispatchers = Dispatchers("a", "a", "b")
     dispatchers.addresses = ["h:1", "h:2", "h:3"]
     with running(dispatchers) as values:
@@ -160,7 +151,7 @@ def test_runs_of_the_same_input_have_a_history_each() -> None:
     assert found == [("a", "h:1"), ("a", "h:2"), ("b", None)]
 
 
-def test_a_run_that_does_not_respond_leaves_the_others() -> None:
+def test_a_run_that_does_not_respond_leaves_the_others():
     dispatchers = Dispatchers("a", "b")
     with running(dispatchers) as values:
         dispatchers.silent = ["a"]
@@ -172,7 +163,7 @@ def test_a_run_that_does_not_respond_leaves_the_others() -> None:
         assert len(found["inputs"][0]["chart"]) < len(found["inputs"][1]["chart"])
 
 
-def test_a_run_that_never_responded_has_no_figures_but_an_error() -> None:
+def test_a_run_that_never_responded_has_no_figures_but_an_error():
     dispatchers = Dispatchers("a", "b")
     dispatchers.silent = ["a"]
     with running(dispatchers) as values:
@@ -183,7 +174,7 @@ def test_a_run_that_never_responded_has_no_figures_but_an_error() -> None:
 
 
 @pytest.mark.parametrize("during", ["missing", "failure"])
-def test_an_unforeseen_error_is_shown_and_does_not_end_the_samples(during: str) -> None:
+def test_an_unforeseen_error_is_shown_and_does_not_end_the_samples(during):
     dispatchers = Dispatchers("a")
     with running(dispatchers) as values:
         dispatchers.failure = UnavailableError("it did not respond")
@@ -195,21 +186,11 @@ def test_an_unforeseen_error_is_shown_and_does_not_end_the_samples(during: str) 
         assert values()["inputs"][0]["error"] is None
 
 
-def test_figures_are_stale_after_some_intervals_and_the_time_limits() -> None:
-    with running(Dispatchers("a", "b")) as values:
-        assert values()["stale_after"] == pytest.approx(3 * 0.01 + 2 * 1)
-
-
-def test_what_the_operator_reports_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_operator_reports_is_read_again(monkeypatch):
     monkeypatch.setattr(module, "_SEARCH_SECONDS", 0.02)
     dispatchers = Dispatchers("a")
-    dispatchers.reported = ["at first", UnavailableError("no answer"), "later"]
-    seen = set()
-    with running(dispatchers, new_runs=False) as values:
-        for _ in range(200):
+    dispatchers.problems = ("at first",)
+    with running(dispatchers) as values:
+        dispatchers.problems = ("later",)
+        while values()["inputs"][0]["problems"] != ["later"]:
             dispatchers.wait(1)
-            seen.update(values()["inputs"][0]["problems"])
-            if "later" in seen:
-                break
-    assert "later" in seen
-    assert dispatchers.opened == 1

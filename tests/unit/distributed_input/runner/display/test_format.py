@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import doctest
+from typing import Any
+
+import pytest
 
 from distributed_input.runner.display import format as formatting
-from distributed_input.runner.display.stats import (
-    ConsumerSample,
-    InputStats,
-    StatusSample,
-    WorkerSample,
-)
+from distributed_input.runner.display.stats import InputStats, StatusSample
+from tests.unit.distributed_input.runner.samples import STALL, STALLED, consumer, worker
 
 
-def test_the_examples_in_docstrings_are_right() -> None:
+def test_the_examples_in_docstrings_are_right():
     results = doctest.testmod(formatting)
     assert results.attempted
     assert not results.failed
@@ -23,48 +22,44 @@ def sampled(*rows: int, **more: object) -> InputStats:
     """Return statistics with one sample per second."""
     stats = InputStats()
     for now, count in enumerate(rows):
-        fields: dict[str, object] = {"rows": count, "batches": count // 10, "buffer": 0.5}
-        fields.update(wall=float(now), wait=now / 4, **more)
-        consumer = ConsumerSample("train", 0, "a", **fields)  # type: ignore[arg-type]
-        stats.add(StatusSample([consumer], [WorkerSample("w", "h:1")]), float(now))
+        fields: dict[str, Any] = {"rows": count, "batches": count // 10, "buffer_fill": 0.5}
+        fields.update(wall_seconds=float(now), wait_seconds=now / 4, **more)
+        stats.add(StatusSample([consumer(**fields)], [worker()]), float(now))
     return stats
 
 
-def test_an_input_that_delivers_rows_shows_its_rates() -> None:
+def test_an_input_that_delivers_rows_shows_its_rates():
     assert formatting.progress_line("train", sampled(0, 12000, 24000), 2) == (
         "train: epoch 1 | 24k rows | 12k rows/s | 1200 batches/s | stall 25% | buffer 50% | "
         "workers 1/2"
     )
 
 
-def test_an_input_that_stalls_shows_what_it_waits_for() -> None:
-    line = formatting.progress_line("train", sampled(*[500] * 9, waiting_for="a worker"), 2)
-    assert line.endswith("workers 1/2 | waiting for: a worker")
+@pytest.mark.parametrize(
+    ("stats", "ending"),
+    [
+        (sampled(*[500] * 9, waiting_for="a worker"), "workers 1/2 | waiting for: a worker"),
+        (sampled(0, 0, waiting_for="split 3"), "train: waiting for: split 3 | workers 1/2"),
+        (sampled(0, 10, replay_mismatches=2), "workers 1/2 | replay mismatches 2"),
+    ],
+)
+def test_what_needs_attention_is_at_the_end(stats, ending):
+    assert formatting.progress_line("train", stats, 2).endswith(ending)
 
 
-def test_an_unreachable_dispatcher_is_shown_with_the_last_count() -> None:
+def test_an_unreachable_dispatcher_is_shown_with_the_last_count():
     stats = sampled(0, 500)
     stats.add(None, 2.0)
     line = "train: epoch 1 | at least 500 rows | dispatcher not reachable"
     assert formatting.progress_line("train", stats, 2) == line
 
 
-def test_before_the_first_rows_only_the_reason_for_waiting_is_shown() -> None:
-    line = formatting.progress_line("train", sampled(0, 0, waiting_for="split 3"), 2)
-    assert line == "train: waiting for: split 3 | workers 1/2"
-
-
-def test_replay_mismatches_are_shown_if_there_are_any() -> None:
-    stats = sampled(0, 10, mismatches=2)
-    assert "replay mismatches 2" in formatting.progress_line("train", stats, 1)
-
-
-def test_a_table_aligns_its_columns() -> None:
+def test_a_table_aligns_its_columns():
     rows = [("name", "n"), ("a", "1"), ("long-name", "100")]
     assert formatting.table(rows) == "  name         n\n  a            1\n  long-name  100\n"
 
 
-def test_a_split_without_progress_is_shown() -> None:
+def test_a_split_without_progress_is_shown():
     stats = InputStats()
-    stats.add(StatusSample(workers=[WorkerSample("w", "h:1", stalled=["split 3 ..."])]), 0.0)
-    assert formatting.progress_line("train", stats, 1).endswith(" | no progress: split 3 ...")
+    stats.add(StatusSample(workers=[worker(stalled=[STALLED])]), 0.0)
+    assert formatting.progress_line("train", stats, 1).endswith(f" | no progress: {STALL}")

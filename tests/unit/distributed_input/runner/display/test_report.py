@@ -7,28 +7,24 @@ from typing import Any
 
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display import report
-from distributed_input.runner.display.stats import (
-    ConsumerSample,
-    InputStats,
-    StatusSample,
-    WorkerSample,
-)
+from distributed_input.runner.display.stats import InputStats, StatusSample
+from tests.unit.distributed_input.runner.samples import consumer, with_job, worker
 
 STATS = InputStats()
 STATS.add(
     StatusSample(
         [
-            ConsumerSample("train", i, "x", epoch=1, rows=600, batches=6, wait=1, wall=4)
+            consumer(index=i, epoch=1, rows=600, batches=6, wait_seconds=1, wall_seconds=4)
             for i in range(2)
         ],
         [
-            WorkerSample("a", "h:1", rows=700, busy=2.5),
-            WorkerSample("b", "h:2", rows=500, busy=1.5),
+            worker("a", rows=700, busy_seconds=2.5),
+            worker("b", rows=500, busy_seconds=1.5),
         ],
     ),
     now=1.0,
 )
-WORKER = {"worker-0": ["h:1", "h:2"]}
+WORKER = {"worker-0": ["a:1", "b:1"]}
 ENDED = report.of_run(
     status=0,
     cause="",
@@ -44,7 +40,7 @@ def ended(stats: InputStats, seconds: float = 5.0) -> dict[str, Any]:
     return report.of_run(0, "", seconds, {"train": one}, {})
 
 
-def test_the_text_has_totals_and_processes() -> None:
+def test_the_text_has_totals_and_processes():
     assert report.as_text(ENDED) == (
         "  train: 2 epochs, 1200 rows in 12 batches, 300 rows/s, stall 25.0%\n"
         "  process    rows   busy  restarts  peak memory\n"
@@ -53,10 +49,10 @@ def test_the_text_has_totals_and_processes() -> None:
     )
 
 
-def test_the_warnings_of_all_samples_are_at_the_end() -> None:
+def test_the_warnings_of_all_samples_are_at_the_end():
     stats = InputStats()
     for now, text in enumerate(["shard it", "shard it", "no files"]):
-        stats.add(StatusSample(warnings={"train": [text]}), now=float(now))
+        stats.add(with_job(warnings=[text]), now=float(now))
     stats.add(StatusSample(), now=3.0)  # the job has ended
     found = ended(stats)
     assert report.as_text(found).splitlines()[-2:] == [
@@ -66,22 +62,22 @@ def test_the_warnings_of_all_samples_are_at_the_end() -> None:
     assert found["inputs"]["train"]["warnings"] == ["shard it", "no files"]
 
 
-def test_whole_elements_are_not_called_rows() -> None:
+def test_whole_elements_are_not_called_rows():
     stats = InputStats()
-    consumer = ConsumerSample("train", 0, "x", rows=4032, batches=4032, wall=8)
-    workers = [WorkerSample("a", "h:1", rows=4033)]
-    stats.add(StatusSample([consumer], workers, jobs=["train"], whole=["train"]), now=1.0)
+    one = consumer(index=0, rows=4032, batches=4032, wall_seconds=8)
+    workers = [worker("a", rows=4033)]
+    stats.add(StatusSample([one], workers, with_job(global_batch_size=0).jobs), now=1.0)
     stats.add(StatusSample(), now=2.0)  # the job has ended
     found = ended(stats)
     text = report.as_text(found)
     assert "1 epoch, 4032 elements in 4032 batches, 504 elements/s" in text
     assert "the workers sent 1 element that the trainer did not read" in text
     assert found["inputs"]["train"]["row"] == "element"
-    stats.add(StatusSample([consumer]), now=3.0)
+    stats.add(StatusSample([one]), now=3.0)
     assert "| 4032 elements |" in formatting.progress_line("train", stats, 1)
 
 
-def test_the_json_has_units_in_its_names() -> None:
+def test_the_json_has_units_in_its_names():
     assert json.loads(json.dumps(ENDED)) == {
         "version": 1,
         "status": 0,
@@ -109,10 +105,10 @@ def test_the_json_has_units_in_its_names() -> None:
     }
 
 
-def test_rows_that_the_trainer_did_not_read_are_explained() -> None:
+def test_rows_that_the_trainer_did_not_read_are_explained():
     stats = InputStats()
-    consumer = ConsumerSample("train", 0, "x", rows=400, batches=6, wall=4)
-    stats.add(StatusSample([consumer], [WorkerSample("a", "h:1", rows=600)]), now=1.0)
+    one = consumer(index=0, rows=400, batches=6, wall_seconds=4)
+    stats.add(StatusSample([one], [worker("a", rows=600)]), now=1.0)
     text = report.as_text(ended(stats))
     assert text.splitlines()[-1] == (
         "  train: the workers sent 200 rows that the trainer did not read: those read ahead, also "
@@ -120,17 +116,17 @@ def test_rows_that_the_trainer_did_not_read_are_explained() -> None:
     )
 
 
-def test_one_batch_or_a_short_time_has_no_rate() -> None:
+def test_one_batch_or_a_short_time_has_no_rate():
     """The first batch begins the time, so one batch would seem to take no time."""
     for batches, wall in ((1, 8.0), (9, 0.9)):
         stats = InputStats()
-        one = ConsumerSample("train", 0, "x", rows=64, batches=batches, wall=wall)
+        one = consumer(index=0, rows=64, batches=batches, wall_seconds=wall)
         stats.add(StatusSample([one]), now=1.0)
         found = ended(stats, 9.0)
         assert "too short for a rate, stall" in report.as_text(found)
         assert found["inputs"]["train"]["rows_per_second"] is None
 
 
-def test_an_input_without_reads_is_reported() -> None:
+def test_an_input_without_reads_is_reported():
     text = report.as_text(ended(InputStats()))
     assert text.startswith("  train: the trainer read no rows\n")

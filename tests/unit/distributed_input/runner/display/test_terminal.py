@@ -7,8 +7,6 @@ import os
 import pty
 import struct
 import termios
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -34,7 +32,7 @@ class Screen:
 
 
 @pytest.fixture
-def screen() -> Iterator[Screen]:
+def screen():
     terminal = Screen(24, 40)
     yield terminal
     os.close(terminal.master)
@@ -45,7 +43,7 @@ def on(screen: Screen) -> Terminal:
     return Terminal(screen.slave, {"TERM": "xterm"})
 
 
-def test_live_lines_are_outside_the_scrolling_region(screen: Screen) -> None:
+def test_live_lines_are_outside_the_scrolling_region(screen):
     terminal = on(screen)
     terminal.show(["one", "two"])
     first = screen.read()
@@ -61,7 +59,7 @@ def test_live_lines_are_outside_the_scrolling_region(screen: Screen) -> None:
     assert again.startswith("\0337\033[1;22r")  # set again, because the trainer may have reset it
 
 
-def test_clear_resets_the_scrolling_region(screen: Screen) -> None:
+def test_clear_resets_the_scrolling_region(screen):
     terminal = on(screen)
     terminal.show(["one", "two"])
     screen.read()
@@ -71,7 +69,7 @@ def test_clear_resets_the_scrolling_region(screen: Screen) -> None:
     assert screen.read() == ""
 
 
-def test_a_resized_terminal_gets_a_new_scrolling_region(screen: Screen) -> None:
+def test_a_resized_terminal_gets_a_new_scrolling_region(screen):
     terminal = on(screen)
     terminal.show(["one"])
     screen.read()
@@ -80,23 +78,23 @@ def test_a_resized_terminal_gets_a_new_scrolling_region(screen: Screen) -> None:
     assert "\033[r\0338\033D\033[1A\0337\033[1;29r" in screen.read()
 
 
-def test_long_lines_are_cut(screen: Screen) -> None:
+def test_long_lines_are_cut(screen):
     on(screen).show(["x" * 50])
     assert f"\033[7m{'x' * 37}...\033[m" in screen.read()
 
 
-def test_a_tiny_terminal_shows_no_live_lines(screen: Screen) -> None:
+def test_a_tiny_terminal_shows_no_live_lines(screen):
     screen.resize(8, 40)
     on(screen).show(["one"])
     assert screen.read() == ""
 
 
-def test_a_message_starts_on_a_new_line(screen: Screen) -> None:
+def test_a_message_starts_on_a_new_line(screen):
     on(screen).message("news")
     assert screen.read().replace("\r\r", "\r") == " " * 39 + "\r\033[Knews\r\n"
 
 
-def test_a_file_gets_plain_lines(tmp_path: Path) -> None:
+def test_a_file_gets_plain_lines(tmp_path):
     file = tmp_path / "err"
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT)
     terminal = Terminal(descriptor, {"TERM": "xterm"})
@@ -109,6 +107,6 @@ def test_a_file_gets_plain_lines(tmp_path: Path) -> None:
     terminal.message("after the end")  # a closed stderr raises no error
 
 
-def test_a_dumb_terminal_is_not_live(screen: Screen) -> None:
+def test_a_dumb_terminal_is_not_live(screen):
     assert not Terminal(screen.slave, {"TERM": "dumb"}).is_live
     assert not Terminal(screen.slave, {}).is_live

@@ -18,7 +18,7 @@ signal.pause()
 """
 
 
-def test_an_exit_status_is_reported() -> None:
+def test_an_exit_status_is_reported():
     async def run() -> int:
         with Children() as children:
             child = children.start("one", ["sh", "-c", "exit 7"], os.environ)
@@ -28,7 +28,7 @@ def test_an_exit_status_is_reported() -> None:
     assert asyncio.run(run()) == 7
 
 
-def test_a_child_that_ignores_sigterm_is_killed() -> None:
+def test_a_child_that_ignores_sigterm_is_killed():
     async def run() -> int:
         with Children() as children:
             command = [sys.executable, "-S", "-c", IGNORES_SIGTERM]
@@ -46,7 +46,7 @@ def test_a_child_that_ignores_sigterm_is_killed() -> None:
     assert exit_status(status) == 128 + signal.SIGKILL
 
 
-def test_leaving_the_context_kills_live_children() -> None:
+def test_leaving_the_context_kills_live_children():
     async def run() -> int | None:
         with Children() as children:
             child = children.start("one", ["sleep", "600"], os.environ)

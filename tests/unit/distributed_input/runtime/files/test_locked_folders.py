@@ -26,7 +26,7 @@ with locked_folders.temporary("di-test") as folder:
 
 
 @pytest.fixture(autouse=True)
-def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _temporary(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
 
@@ -39,7 +39,7 @@ def started() -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_the_folder_of_a_killed_process_is_removed_by_the_next_one() -> None:
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one():
     (killed, left), (alive, kept) = started(), started()
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=30)
@@ -53,7 +53,7 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_one() -> None:
     assert not kept.exists()
 
 
-def test_a_folder_that_is_being_created_is_kept_for_a_minute(tmp_path: Path) -> None:
+def test_a_folder_that_is_being_created_is_kept_for_a_minute(tmp_path):
     folder = tmp_path / f"di-test-{os.getuid()}" / "new"
     folder.mkdir(parents=True)
     with locked_folders.temporary("di-test"):
@@ -64,7 +64,7 @@ def test_a_folder_that_is_being_created_is_kept_for_a_minute(tmp_path: Path) -> 
         assert not folder.exists()
 
 
-def test_a_parent_that_is_not_a_folder_is_rejected(tmp_path: Path) -> None:
+def test_a_parent_that_is_not_a_folder_is_rejected(tmp_path):
     (tmp_path / f"di-test-{os.getuid()}").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="set another folder with TMPDIR"):
         locked_folders.parent_of("di-test")
@@ -73,7 +73,7 @@ def test_a_parent_that_is_not_a_folder_is_rejected(tmp_path: Path) -> None:
             pass
 
 
-def test_a_folder_that_is_still_needed_is_kept() -> None:
+def test_a_folder_that_is_still_needed_is_kept():
     folder = locked_folders.parent_of("di-test") / "dead"
     folder.mkdir()
     (folder / "lock").touch()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,14 +22,14 @@ FOLDERS = [
 
 
 @pytest.fixture(autouse=True)
-def _strict_umask() -> Iterator[None]:
+def _strict_umask():
     before = os.umask(0o077)
     yield
     os.umask(before)
 
 
 @pytest.mark.parametrize(("folder", "files"), FOLDERS)
-def test_files_are_as_open_as_their_folder(tmp_path: Path, folder: int, files: int) -> None:
+def test_files_are_as_open_as_their_folder(tmp_path, folder, files):
     tmp_path.chmod(folder)
     made = SlotPool(tmp_path / "ring", 4096)
     registry = InputRegistry(lambda name, job: pytest.fail(f"{name}{job}"), [])
