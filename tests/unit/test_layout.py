@@ -62,20 +62,11 @@ TESTED_ELSEWHERE = {
         "tests/unit/distributed_input_operator/kube/test_owner.py"
     ),
     "distributed_input_operator/metrics.py": "tests/operator/test_prometheus.py",
-    **{
-        f"distributed_input/tfdata/random/{name}.py": f"{_UNIT}/tfdata/random/test_selections.py"
-        for name in ("alignment", "selecting")
-    },
+    "distributed_input/tfdata/random/selecting.py": f"{_UNIT}/tfdata/random/test_selections.py",
     "distributed_input/tfdata/analysis/endless.py": (
         f"{_UNIT}/tfdata/analysis/test_graph_analysis.py"
     ),
-    **{
-        f"distributed_input/tfdata/graph/{name}.py": (
-            f"{_UNIT}/tfdata/analysis/test_graph_analysis.py"
-        )
-        for name in ("dataset_ops", "scopes")
-    },
-    "distributed_input/tfdata/graph/function_names.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
+    "distributed_input/tfdata/graph/datasets.py": f"{_UNIT}/tfdata/analysis/test_graph_analysis.py",
     "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/random/generators.py": f"{_UNIT}/tfdata/random/test_seeds.py",
     "distributed_input/tfdata/random/key_datasets.py": (

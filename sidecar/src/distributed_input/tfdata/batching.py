@@ -8,9 +8,8 @@ from tensorflow.python.data.util.structure import NoneTensorSpec
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.tfdata.analysis.batches import drops_remainder
 from distributed_input.tfdata.graph import node_defs, serialization
-from distributed_input.tfdata.graph.dataset_ops import PASSES
+from distributed_input.tfdata.graph.datasets import PASSES, main_scope
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.graph.scopes import main_scope
 from distributed_input.tfdata.joined_batches import component_specs
 
 

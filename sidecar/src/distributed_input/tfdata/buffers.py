@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.dataset_ops import kind
+from distributed_input.tfdata.graph.datasets import kind
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _LARGE = 1 << 16  # a slot of a shuffle buffer has 24 bytes, and TensorFlow allocates them all

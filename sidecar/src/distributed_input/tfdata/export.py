@@ -14,10 +14,10 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
-from distributed_input.tfdata.analysis import padding
+from distributed_input.tfdata import buffers, determinism, sharding, user_code
 from distributed_input.tfdata.analysis.batches import (
     disable_drop_remainder,
+    remove_padding,
     with_unknown_batch_size,
 )
 from distributed_input.tfdata.analysis.graph_analysis import GraphAnalysis, analyze
@@ -148,7 +148,7 @@ def _export_plain(
     analysis = analyze_dataset(prepared.graph_def, dataset)
     _reject_python(analysis)
     caches.check(prepared.graph_def)
-    if analysis.batch_size and padding.remove(prepared.graph_def):
+    if analysis.batch_size and remove_padding(prepared.graph_def):
         if analysis.drop_remainder and draft.remainder == types_pb2.KEEP:
             draft.remainder = types_pb2.DROP
         analysis = replace(analysis, batched=False, drop_remainder=False)
@@ -278,7 +278,7 @@ def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:
     found = determinism.serial_ops(graph_def)
     if not found:
         return []
-    lines = dataset_functions.lines_of(dataset)
+    lines = determinism.lines_of(dataset)
     ops = ", ".join(
         f"{it.op} in {it.function}" + (f" ({lines[it.op]})" if it.op in lines else "")
         for it in found

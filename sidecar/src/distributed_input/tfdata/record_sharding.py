@@ -15,9 +15,8 @@ from distributed_input.tfdata.analysis.batches import drops_remainder
 from distributed_input.tfdata.analysis.graph_analysis import analyze
 from distributed_input.tfdata.graph import caches, node_defs
 from distributed_input.tfdata.graph.canonical import canonicalize
-from distributed_input.tfdata.graph.dataset_ops import PASSES, kind
+from distributed_input.tfdata.graph.datasets import PASSES, Scope, kind, main_scope
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
-from distributed_input.tfdata.graph.scopes import Scope, main_scope
 
 
 @dataclass(frozen=True)

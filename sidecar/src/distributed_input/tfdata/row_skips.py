@@ -13,12 +13,11 @@ from typing import Any
 
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.analysis.batches import batch_size, drops_remainder
+from distributed_input.tfdata.determinism import depends_on_order
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.dataset_ops import FLATTENS, MAPS, PASSES, kind
+from distributed_input.tfdata.graph.datasets import FLATTENS, MAPS, PASSES, Scope, kind, main_scope
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import Scope, main_scope
 from distributed_input.tfdata.random.key_datasets import DROPS_KEY, has_keys
-from distributed_input.tfdata.random.order_dependence import depends_on_order
 
 _BATCHES = frozenset(["Batch", "ParallelBatch", "PaddedBatch"])
 _FLATTENS = FLATTENS - {"LegacyParallelInterleave"}

@@ -15,13 +15,12 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
-from distributed_input.tfdata.analysis import batches, file_splits, padding
+from distributed_input.tfdata.analysis import batches, file_splits
 from distributed_input.tfdata.analysis.graph_analysis import analyze
 from distributed_input.tfdata.graph import node_defs, serialization
 from distributed_input.tfdata.graph.canonical import canonicalize, serialize
-from distributed_input.tfdata.graph.dataset_ops import PASSES, kind
+from distributed_input.tfdata.graph.datasets import PASSES, kind, main_scope
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import main_scope
 
 _MARK = "_distributed_input_shard"
 # Numbers that users do not shard by: they identify the shard ops that TensorFlow inserted.
@@ -192,7 +191,7 @@ def _deal(graph_def: GraphDef, num_splits: int, split: int) -> None:
     main = main_scope(graph_def)
     above, whole = node_defs.retval(graph_def), main.output
     for node in main.chain():
-        if kind(node.op) in ("Batch", "ParallelBatch") and padding.ROW not in node.attr:
+        if kind(node.op) in ("Batch", "ParallelBatch") and batches.PADDED_ROW not in node.attr:
             known = batches.batch_size(main, node), batches.drops_remainder(main, node)
             if known[0] is not None and known[1] is False:
                 above, whole = node, main.input(node)

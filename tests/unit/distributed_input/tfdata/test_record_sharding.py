@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import serialization
-from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.graph.fingerprint import fingerprint
+from distributed_input.tfdata.graph.canonical import fingerprint, serialize
 from distributed_input.tfdata.random.seeds import reseed
 from distributed_input.tfdata.record_sharding import RecordShard, find
 from tests.unit.distributed_input.tfdata.graphcases import elements

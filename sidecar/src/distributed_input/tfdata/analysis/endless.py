@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.dataset_ops import (
+from distributed_input.tfdata.graph.datasets import (
     BATCHES,
     FILTERS,
     FLATTENS,
@@ -13,10 +13,10 @@ from distributed_input.tfdata.graph.dataset_ops import (
     PASSES,
     READERS,
     SLICES,
+    Scope,
     kind,
 )
-from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import GraphFunctions, Scope, main_scope
+from distributed_input.tfdata.graph.node_defs import NodeDef
 
 # The result ends if and only if the input does.
 _SAME = (
@@ -33,65 +33,58 @@ _NEVER = 2**62
 """`enumerate` zips with a range whose end is the largest integer: it never ends by itself."""
 
 
-def is_endless(graph_def: GraphDef) -> bool | None:
-    """Return whether a dataset never ends; None if the graph does not show it."""
-    main = main_scope(graph_def)
-    return _Endless(GraphFunctions(graph_def)).of(main, main.output, {})
-
-
 _Known = dict[str, bool | None]
 """Whether the arguments of a function never end, for those that are datasets."""
 
 
-class _Endless:
-    def __init__(self, functions: GraphFunctions) -> None:
-        self._functions = functions
+def is_endless(main: Scope) -> bool | None:
+    """Return whether a dataset never ends; None if the graph does not show it."""
+    return _of(main, main.output, {})
 
-    def of(self, scope: Scope, node: NodeDef | None, known: _Known) -> bool | None:
-        """Return whether a dataset never ends."""
-        if node is None:
-            return None
-        one = kind(node.op)
-        if one in _SOURCES:
-            return False
-        if one == "Random":
-            return True
-        if one == "Range":
-            stop = node_defs.input_value(scope.nodes, node, 1)
-            return stop is not None and bool(stop >= _NEVER)
-        if one == "AssertCardinality":
-            count = node_defs.input_value(scope.nodes, node, 1)
-            if count is not None and count != tf.data.UNKNOWN_CARDINALITY:
-                return bool(count == tf.data.INFINITE_CARDINALITY)
-        inputs = self._inputs(scope, node, known)
-        if one in FLATTENS and inputs:
-            return _or([inputs[0], self._made_by(scope, node, known)])
-        return _combined(scope, node, inputs) if inputs else None
 
-    def _inputs(self, scope: Scope, node: NodeDef, known: _Known) -> list[bool | None]:
-        names = map(node_defs.source_of, node_defs.data_inputs(node))
-        return [
-            self._input(scope, name, known)
-            for name in names
-            if name in known or _is_dataset(scope.nodes.get(name))
-        ]
+def _of(scope: Scope, node: NodeDef | None, known: _Known) -> bool | None:
+    if node is None:
+        return None
+    one = kind(node.op)
+    if one in _SOURCES:
+        return False
+    if one == "Random":
+        return True
+    if one == "Range":
+        stop = scope.value(node, 1)
+        return stop is not None and bool(stop >= _NEVER)
+    if one == "AssertCardinality":
+        count = scope.value(node, 1)
+        if count is not None and count != tf.data.UNKNOWN_CARDINALITY:
+            return bool(count == tf.data.INFINITE_CARDINALITY)
+    names = map(node_defs.source_of, node_defs.data_inputs(node))
+    inputs = [
+        _input(scope, name, known)
+        for name in names
+        if name in known or _is_dataset(scope.nodes.get(name))
+    ]
+    if one in FLATTENS and inputs:
+        return _or([inputs[0], _made_by(scope, node, known)])
+    return _combined(scope, node, inputs) if inputs else None
 
-    def _input(self, scope: Scope, name: str, known: _Known) -> bool | None:
-        return known[name] if name in known else self.of(scope, scope.nodes.get(name), known)
 
-    def _made_by(self, scope: Scope, node: NodeDef, known: _Known) -> bool | None:
-        """Return whether the datasets that a function returns never end."""
-        function = self._functions.dataset(node)
-        if function is None:
-            return None
-        count = len(node.attr["Targuments"].list.type)
-        captured = [node_defs.source_of(name) for name in node_defs.data_inputs(node)[1:][:count]]
-        first = len(function.arguments) - count
-        # An element that is a dataset is a window, which ends.
-        inner: _Known = dict.fromkeys(function.arguments[:first], False)
-        for argument, name in zip(function.arguments[first:], captured, strict=True):
-            inner[argument] = self._input(scope, name, known)
-        return self._input(function, function.result, inner)
+def _input(scope: Scope, name: str, known: _Known) -> bool | None:
+    return known[name] if name in known else _of(scope, scope.nodes.get(name), known)
+
+
+def _made_by(scope: Scope, node: NodeDef, known: _Known) -> bool | None:
+    """Return whether the datasets that a function returns never end."""
+    function = scope.inner(node)
+    if function is None:
+        return None
+    count = len(node.attr["Targuments"].list.type)
+    captured = [node_defs.source_of(name) for name in node_defs.data_inputs(node)[1:][:count]]
+    first = len(function.arguments) - count
+    # An element that is a dataset is a window, which ends.
+    inner: _Known = dict.fromkeys(function.arguments[:first], False)
+    for argument, name in zip(function.arguments[first:], captured, strict=True):
+        inner[argument] = _input(scope, name, known)
+    return _input(function, function.result, inner)
 
 
 def _is_dataset(node: NodeDef | None) -> bool:
@@ -102,10 +95,10 @@ def _combined(scope: Scope, node: NodeDef, inputs: list[bool | None]) -> bool | 
     """Return whether the result of an op never ends, by its inputs."""
     one = kind(node.op)
     if one in _COUNT:
-        count = node_defs.input_value(scope.nodes, node, _COUNT[one])
+        count = scope.value(node, _COUNT[one])
         return None if count is None else bool(count < 0) or inputs[0]
     if one == "Take":
-        count = node_defs.input_value(scope.nodes, node, 1)
+        count = scope.value(node, 1)
         if count is not None:
             return inputs[0] if count < 0 else False
     if one in ("Take", "TakeWhile"):

@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.tfdata.analysis import padding
 from distributed_input.tfdata.analysis.batches import (
     drops_remainder,
     find_batches,
     is_batch,
+    padding_values,
 )
 from distributed_input.tfdata.analysis.endless import is_endless
 from distributed_input.tfdata.graph import caches, node_defs
-from distributed_input.tfdata.graph.dataset_ops import READERS, kind
-from distributed_input.tfdata.graph.function_names import readable_name
+from distributed_input.tfdata.graph.datasets import READERS, Scope, kind, main_scope
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import GraphFunctions, Scope, main_scope
 
 _SKIPPING = ("RangeDataset", "TensorSliceDataset")
 _READS_FILES = frozenset(["ReadFile", "WholeFileReaderV2", "ReaderReadV2"])
@@ -59,23 +57,27 @@ class GraphAnalysis:
 
 def analyze(graph_def: GraphDef) -> GraphAnalysis:
     """Analyze a graph, canonical or not."""
-    functions, main = GraphFunctions(graph_def), main_scope(graph_def)
+    main = main_scope(graph_def)
     shards = list(_shards(main))
-    found = find_batches(graph_def)
+    found = find_batches(main)
     return GraphAnalysis(
         batch_size=found.size,
         batched=found.batched,
         repeats_batches=found.repeated,
         hidden_batch=found.hidden_by,
-        paddings=padding.values(graph_def),
+        paddings=padding_values(main),
         drop_remainder=any(
             is_batch(one) and drops_remainder(main, one) is not False for one in main.chain()
         ),
-        shards_source=_shards_source(shards),
-        record_shard=_record_shard(functions, shards),
-        file_shards=_file_shards(functions, shards),
+        shards_source=bool(shards) and all(one.source.op in _SKIPPING for one in shards),
+        record_shard=_record_shard(main, shards),
+        file_shards=tuple(
+            str(one.node.name)
+            for one in shards
+            if _reads_files(main, one.after) and not _reads_files(main, one.before)
+        ),
         python_ops=_python_ops(graph_def),
-        infinite=is_endless(graph_def),
+        infinite=is_endless(main),
         useless_cache=caches.has_useless_cache(graph_def),
     )
 
@@ -100,44 +102,30 @@ def _shards(main: Scope) -> Iterator[_Shard]:
             yield _Shard(node, source, before, after)
 
 
-def _shards_source(shards: list[_Shard]) -> bool:
-    """Return whether all shard ops, at least one, read a source that skips elements."""
-    return bool(shards) and all(one.source.op in _SKIPPING for one in shards)
-
-
-def _record_shard(functions: GraphFunctions, shards: list[_Shard]) -> str:
+def _record_shard(main: Scope, shards: list[_Shard]) -> str:
     """Return the shard op that selects records; "" if there is none.
 
     If files are read after a shard, it selects their names. Elements in memory that no function
     has computed cost less than a function after the shard.
     """
     for one in shards:
-        if one.source.op in _SKIPPING or _reads_files(functions, one.after):
+        if one.source.op in _SKIPPING or _reads_files(main, one.after):
             continue
-        costs = _reads_files(functions, one.before) or _calls_function(one.before)
+        costs = _reads_files(main, one.before) or _calls_function(one.before)
         if costs or not _calls_function(one.after):
             return str(one.node.name)
     return ""
 
 
-def _file_shards(functions: GraphFunctions, shards: list[_Shard]) -> tuple[str, ...]:
-    """Return the shard ops that select the names of files, which are read later."""
-    return tuple(
-        str(one.node.name)
-        for one in shards
-        if _reads_files(functions, one.after) and not _reads_files(functions, one.before)
-    )
-
-
-def _reads_files(functions: GraphFunctions, nodes: list[NodeDef]) -> bool:
-    ops = (node.op for node in functions.nodes(nodes))
+def _reads_files(main: Scope, nodes: list[NodeDef]) -> bool:
+    ops = (node.op for node in main.with_called(nodes))
     return any(kind(op) in READERS or op in _READS_FILES for op in ops)
 
 
 def _python_ops(graph_def: GraphDef) -> tuple[str, ...]:
     """Return the Python functions, each as "op in the function that calls it"."""
     found = [
-        f"{node.op} in {readable_name(scope)}" if scope else str(node.op)
+        f"{node.op} in {node_defs.readable_name(scope)}" if scope else str(node.op)
         for scope, nodes in node_defs.scopes(graph_def).items()
         for node in nodes
         if node.op in PYTHON_OPS

@@ -15,9 +15,8 @@ import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.tfdata.graph import node_defs, serialization
-from distributed_input.tfdata.graph.function_names import rename_body
 from distributed_input.tfdata.graph.lookup_tables import inline_tables
-from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, FunctionDef, GraphDef, NodeDef
 from distributed_input.tfdata.graph.random_ops import is_unseeded
 
 _COUNTER = re.compile(r"(_\d+)+$")
@@ -196,3 +195,108 @@ def _tidy(node: NodeDef, names: _Names) -> None:
             handle.ClearField("device")
             handle.ClearField("hash_code")
             handle.ClearField("maybe_type_name")
+
+
+_COUNTERS = re.compile(r"(_\d+)+(?=/|$)")
+# A captured variable is called after its path, with "_" instead of "/".
+_ARGUMENT_COUNTERS = re.compile(r"(_\d+)+(?=_|/|$)")
+_COLOCATED = b"loc:@"
+
+
+def rename_body(function: FunctionDef, outputs: bool) -> None:
+    """Rename a function's arguments and nodes by their base names and order, in place.
+
+    Args:
+      function: any function of a graph.
+      outputs: also rename the results; False for a function that is called as an op, because the
+        op's outputs have these names.
+    """
+    names = _body_names(function)
+    signature = function.signature
+    for argument in signature.input_arg:
+        argument.name = names[argument.name]
+    for attributes in function.arg_attr.values():
+        attributes.attr.pop("_user_specified_name", None)
+    for node in function.node_def:
+        node.name = names[node.name]
+        for i, name in enumerate(node.input):
+            node.input[i] = _renamed(name, names)
+        if "_class" in node.attr:
+            node.attr["_class"].list.s[:] = [
+                _COLOCATED + names.get(place[5:].decode(), place[5:].decode()).encode()
+                for place in node.attr["_class"].list.s
+            ]
+    results = [(argument, function.ret[argument.name]) for argument in signature.output_arg]
+    function.ret.clear()
+    for i, (argument, value) in enumerate(results):
+        argument.name = f"result{i}" if outputs else argument.name
+        function.ret[argument.name] = _renamed(value, names)
+    controls = [_renamed(function.control_ret[key], names) for key in signature.control_output]
+    function.control_ret.clear()
+    signature.control_output[:] = controls
+    for name in controls:
+        function.control_ret[name] = name
+
+
+def _body_names(function: FunctionDef) -> dict[str, str]:
+    """Return the new name of each argument and node."""
+    out: dict[str, str] = {}
+    taken: set[str] = set()
+    counts: dict[str, int] = {}
+    old = [(argument.name, _ARGUMENT_COUNTERS) for argument in function.signature.input_arg]
+    old += [(node.name, _COUNTERS) for node in function.node_def]
+    for name, counters in old:
+        base = new = counters.sub("", name)
+        while new in taken:
+            counts[base] = counts.get(base, 0) + 1
+            new = f"{base}_{counts[base]}"
+        taken.add(new)
+        out[name] = new
+    return out
+
+
+def _renamed(reference: str, names: dict[str, str]) -> str:
+    source = node_defs.source_of(reference)
+    return reference.replace(source, names[source], 1) if source in names else reference
+
+
+FINGERPRINT_VERSION = f"{tf.__version__}/2"
+"""Fingerprints are comparable if this is equal: TensorFlow's graphs, and their canonical form."""
+
+
+def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:
+    """Return the fingerprint of a canonical graph: 64 bits.
+
+    It covers everything in the graph, for example lists of files and other constants. It does not
+    cover the content of files, and the code of Python functions.
+
+    Args:
+      graph_def: the graph, which is not changed.
+      without_shard: leave out the arguments of `dataset.shard`, so that the splits of
+        `files.shard(n, i)` have equal fingerprints.
+    """
+    copied = node_defs.copy_of(graph_def)
+    nodes = node_defs.by_name(copied.node)
+    if without_shard:
+        for node in copied.node:
+            if node.op == "ShardDataset":
+                for name in node_defs.data_inputs(node)[1:]:
+                    nodes[node_defs.source_of(name)].attr["value"].Clear()
+    data = stable_bytes(copied)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def stable_bytes(graph_def: GraphDef) -> bytes:
+    """Return a canonical graph as bytes that are equal in every process.
+
+    The tokens of its Python functions are replaced, and TensorFlow's hashes of what a snapshot has
+    are removed, in place: they differ between equal graphs.
+    """
+    tokens = 0  # of Python functions: counters of the process
+    for node in node_defs.all_nodes(graph_def):
+        if node.op in PYTHON_OPS:
+            node.attr["token"].s = b"%d" % tokens
+            tokens += 1
+        elif node.op.startswith("SnapshotDataset"):
+            node.attr.pop("hash", None)
+    return node_defs.to_bytes(graph_def)

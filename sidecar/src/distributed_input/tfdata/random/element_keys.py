@@ -60,7 +60,7 @@ def key_elements(graph_def: GraphDef) -> None:
 
     Args:
       graph_def: a canonical graph with the seeds of an epoch. Random ops that are not supported
-        stay as they are; see `order_dependence.find`.
+        stay as they are; see `determinism.order_dependent_ops`.
     """
     if _RANDOM.isdisjoint(node.op for node in node_defs.all_nodes(graph_def)):
         return

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.dataset_ops import FILTERS, FLATTENS, MAPS, kind
+from distributed_input.tfdata.graph.datasets import FILTERS, FLATTENS, MAPS, kind
 from distributed_input.tfdata.graph.node_defs import FunctionDef, NodeDef
 
 _PER_ELEMENT = MAPS | FLATTENS | {"MapAndBatch"}

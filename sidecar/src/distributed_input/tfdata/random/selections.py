@@ -20,10 +20,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.dataset_ops import BATCHES, FLATTENS, MAPS, REORDERS, kind
+from distributed_input.tfdata.graph.datasets import BATCHES, FLATTENS, MAPS, REORDERS, kind
 from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
-from distributed_input.tfdata.graph.random_ops import has_seed_attrs, input_seeds, seed_inputs
-from distributed_input.tfdata.random.alignment import aligned
+from distributed_input.tfdata.graph.random_ops import (
+    has_seed_attrs,
+    input_seeds,
+    objects_of,
+    seed_inputs,
+)
 from distributed_input.tfdata.random.selecting import selecting_ops
 
 _MAPS = MAPS | {"MapAndBatch"}
@@ -326,3 +330,32 @@ def _draws(op: str) -> bool:
     """Return whether an op may draw random numbers."""
     has_seeds = has_seed_attrs(op) or seed_inputs(op) is not None
     return has_seeds or op.startswith(("StatefulUniform", "StatefulStandard", "Rng"))
+
+
+def aligned(graph_def: GraphDef, own: frozenset[str]) -> set[str]:
+    """Return the random ops of the graph that must have the same numbers as a shared one.
+
+    They are the same object, or have equal seeds in two branches of the graph, such as images and
+    labels that are zipped. If a shared op with equal seeds comes before an op, its seeds are used
+    in two steps of one branch, and the second may differ.
+    """
+    nodes = node_defs.by_name(graph_def.node)
+    draws = [node for node in graph_def.node if seed_inputs(node.op) is not None]
+    before = {it.name: {one.name for one in node_defs.ancestors(nodes, it)} for it in draws}
+    shared = [node for node in draws if node.name not in own]
+    found: set[str] = set()
+    for node in draws:
+        equal = [
+            it for it in shared if it.op == node.op and _seeds(nodes, it) == _seeds(nodes, node)
+        ]
+        is_second = any(it.name in before[node.name] for it in equal)
+        objects = set(objects_of(nodes, node))
+        is_same = any(not objects.isdisjoint(objects_of(nodes, it)) for it in shared)
+        if is_same or (equal and not is_second):
+            found.add(node.name)
+    return found
+
+
+def _seeds(nodes: dict[str, NodeDef], node: NodeDef) -> tuple[Any, Any] | str:
+    seeds = input_seeds(nodes, node)
+    return node.name if seeds == (0, 0) or None in seeds else seeds

@@ -20,8 +20,7 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.identity import ORDER_VERSION
 from distributed_input.tfdata.graph import canonical
-from distributed_input.tfdata.graph import fingerprint as fingerprints
-from distributed_input.tfdata.graph.fingerprint import fingerprint
+from distributed_input.tfdata.graph.canonical import fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import selecting, selections
 from distributed_input.tfdata.random.selecting import Shards
@@ -110,7 +109,7 @@ def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
     Raises:
         JobConflictError: it is not.
     """
-    if not job.definitions or job.definition_version != fingerprints.VERSION:
+    if not job.definitions or job.definition_version != canonical.FINGERPRINT_VERSION:
         return  # the dataset has no graph, or a graph of this version cannot be compared
     common = len(job.definitions) == 1 < job.num_splits
     expected = job.definitions[0 if common else split]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.errors import DatasetFnError, UnavailableError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
 from distributed_input.tfdata import buffers, export, sharding, type_specs
-from distributed_input.tfdata.graph import caches, canonical, fingerprint
+from distributed_input.tfdata.graph import caches, canonical
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import selections
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
@@ -91,7 +94,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)
     job.definitions.extend(defined.fingerprints)
-    job.definition_version = fingerprint.VERSION
+    job.definition_version = canonical.FINGERPRINT_VERSION
     return job
 
 
@@ -140,3 +143,62 @@ def _bytes_of(value: Any) -> int:
     if value.dtype == object:
         return sum(map(len, value.reshape(-1).tolist()))
     return int(value.nbytes)
+
+
+_MAX_JOBS = 16
+_VALID_SECONDS = 5.0  # jobs that start later describe the dataset again: its files may have changed
+_MAX_WAIT_SECONDS = 60.0
+
+
+class DescribeCache:
+    """Completed jobs, by their drafts without the name. Thread-safe.
+
+    Args:
+        describe: completes a draft for a consumer. Its errors are raised and not cached.
+        clock: returns a time in seconds.
+    """
+
+    def __init__(
+        self,
+        describe: Callable[[types_pb2.Job, str], types_pb2.Job],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._describe = describe
+        self._clock = clock
+        self._jobs: OrderedDict[bytes, tuple[float, types_pb2.Job]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def job(self, draft: types_pb2.Job, consumer: str = "") -> types_pb2.Job:
+        """Return the completed draft. Drafts that differ only in their name are described once.
+
+        Args:
+            draft: the draft of a job.
+            consumer: incarnation of the consumer that requests it.
+
+        Raises:
+            UnavailableError: a description takes longer than a minute.
+        """
+        nameless = types_pb2.Job()
+        nameless.CopyFrom(draft)
+        nameless.ClearField("name")
+        key = nameless.SerializeToString(deterministic=True)
+        job = types_pb2.Job()
+        # Held while describing, so that concurrent callers share the result.
+        if not self._lock.acquire(timeout=_MAX_WAIT_SECONDS):
+            raise UnavailableError(
+                f"the worker has been describing a dataset for {_MAX_WAIT_SECONDS:.0f} s. Check "
+                "what the dataset reads, for example a file system that does not respond."
+            )
+        try:
+            described, cached = self._jobs.get(key, (float("-inf"), None))
+            if cached is None or self._clock() > described + _VALID_SECONDS:
+                cached = self._describe(draft, consumer)
+                self._jobs[key] = self._clock(), cached
+                self._jobs.move_to_end(key)
+                while len(self._jobs) > _MAX_JOBS:
+                    self._jobs.popitem(last=False)
+            job.CopyFrom(cached)
+        finally:
+            self._lock.release()
+        job.name = draft.name
+        return job

@@ -22,12 +22,11 @@ import tensorflow as tf
 import xxhash
 
 from distributed_input.tfdata import row_skips
+from distributed_input.tfdata.determinism import depends_on_order
 from distributed_input.tfdata.graph import node_defs, python_code
-from distributed_input.tfdata.graph.dataset_ops import kind
-from distributed_input.tfdata.graph.fingerprint import stable_bytes
-from distributed_input.tfdata.graph.function_names import readable_name
+from distributed_input.tfdata.graph.canonical import stable_bytes
+from distributed_input.tfdata.graph.datasets import kind
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
-from distributed_input.tfdata.random.order_dependence import depends_on_order
 from distributed_input.tfdata.row_skips import RowSkip
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateError
@@ -103,7 +102,7 @@ def find_problem(graph_def: GraphDef) -> str:
                 continue
             is_dataset = "Dataset" in node.op and kind(node.op) not in _RESTORED
             if is_dataset or (name and (node.op in PYTHON_OPS or depends_on_order(node.op))):
-                return f"{node.op} in {readable_name(name)}" if name else str(node.op)
+                return f"{node.op} in {node_defs.readable_name(name)}" if name else str(node.op)
     return ""
 
 

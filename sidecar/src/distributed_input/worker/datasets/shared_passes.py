@@ -25,10 +25,14 @@ from numpy.typing import NDArray
 
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.graph import serialization
-from distributed_input.tfdata.graph.fingerprint import fingerprint
+from distributed_input.tfdata.graph.canonical import fingerprint
 from distributed_input.tfdata.record_sharding import RecordShard
-from distributed_input.worker.datasets.shared_threads import options_of, share_threads
-from distributed_input.worker.datasets.split_iterator import iterate, with_options
+from distributed_input.worker.datasets.split_iterator import (
+    iterate,
+    options_of,
+    share_threads,
+    with_options,
+)
 
 _WINDOW_BYTES = 64 << 20
 _CHUNK_BYTES = 8 << 20

@@ -25,7 +25,6 @@ from distributed_input.runtime import logs
 from distributed_input.tfdata import (
     batching,
     buffers,
-    dataset_functions,
     determinism,
     export,
     joined_batches,
@@ -41,15 +40,15 @@ from distributed_input.tfdata.graph import (
     packing,
     serialization,
 )
+from distributed_input.tfdata.graph.datasets import main_scope
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import seeds, selections
 from distributed_input.tfdata.random.selections import OwnOps
 from distributed_input.worker.datasets import definitions, entry_points
 from distributed_input.worker.datasets.cache_files import SplitCaches, check_without_graph
-from distributed_input.worker.datasets.dataset_cache import DatasetCache
+from distributed_input.worker.datasets.dataset_cache import DatasetCache, LruCache
 from distributed_input.worker.datasets.iterator_state import identify
-from distributed_input.worker.datasets.lru_cache import LruCache
 from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
@@ -210,7 +209,7 @@ class SplitOpener:
             row,
             job.batched,
             0 if sized else of.batch_rows,
-            find_batches(graph).size if needs_size else None,
+            find_batches(main_scope(graph)).size if needs_size else None,
             job.dataset_id,
             found.files.writers,
             self._cpus,
@@ -289,7 +288,7 @@ class SplitOpener:
             definition = packing.store_arrays(definition, is_shared, self._folder)
         functions: Sequence[Any] = ()
         if node_defs.uses_python(definition):
-            functions = dataset_functions.functions_of(dataset)
+            functions = determinism.functions_of(dataset)
         else:
             size = definition.ByteSize()
         found = SplitGraph(definition, dataset.element_spec, functions, own, context.varies)
@@ -313,7 +312,7 @@ class SplitOpener:
         entry = job.entry_point
         dataset = entry_points.call(entry, context, context.seed, functions_seeded=True)
         check_without_graph(dataset)
-        if not self._relaxed and dataset_functions.depend_on_order(dataset):
+        if not self._relaxed and determinism.depend_on_order(dataset):
             return determinism.run_serially(dataset)
         return dataset
 

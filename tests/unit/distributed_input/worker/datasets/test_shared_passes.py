@@ -18,7 +18,7 @@ from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.record_sharding import find
 from distributed_input.worker.datasets import shared_passes
 from distributed_input.worker.datasets.shared_passes import Records, SharedPasses
-from distributed_input.worker.datasets.shared_threads import options_of
+from distributed_input.worker.datasets.split_iterator import options_of
 
 ROW = ElementSpec(0, (Leaf("", "dense", "int64", ()),))
 
