@@ -23,13 +23,8 @@ def batch_rows(
 ) -> tf.data.Dataset:
     """Return the dataset with `rows` rows in each element, for `make_encoder`.
 
-    The last element may have fewer rows.
-
-    Args:
-      dataset: of rows or of batches; batches with at least `rows` rows are not changed.
-      spec: of a row; `can_batch` must return True for it.
-      batched: the dataset's elements are batches.
-      rows: the number of rows in an element.
+    The last element may have fewer rows. Batches with at least `rows` rows are not changed.
+    `can_batch` must return True for the spec of a row.
     """
     if batched:
         specs = component_specs(dataset)
@@ -47,10 +42,6 @@ def with_batch_size(graph_def: GraphDef, rows: int) -> GraphDef | None:
     The worker changes the last op, because to batch a dataset again copies each row once more.
     None if its last op does not batch rows, apart from ops that keep elements, or if the op drops
     the last rows.
-
-    Args:
-        graph_def: a graph whose elements are batches.
-        rows: number of rows in an element.
     """
     main = main_scope(graph_def)
     _, node = main.tail(PASSES)

@@ -35,10 +35,8 @@ def held_bytes(
 ) -> int:
     """Return about how many bytes the shuffle buffers of an open split hold.
 
-    Args:
-      graph_def: the graph of a split.
-      measure: returns the size of an element of a dataset whose elements have no fixed size; None:
-        unknown. An unknown dimension counts as 1, and a string or a variant as 64 bytes.
+    `measure` returns the size of an element of a dataset whose elements have no fixed size; None:
+    unknown. Then an unknown dimension counts as 1, and a string or a variant as 64 bytes.
     """
     total = 0
     for node, size in _shuffles(graph_def):

@@ -33,14 +33,9 @@ from distributed_input.tfdata.type_specs import check_spec, from_tf
 def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes]:
     """Return a trainer's dataset as a job, and as the bytes that workers need.
 
-    Args:
-      draft: the job as the resource defines it.
-      dataset: a tf.data.Dataset, which is split by the auto-shard policy in its options; or a
-        dataset_fn, which is called once for every split.
-
-    Returns:
-      The job without its dataset's id, and the serialized GraphDataset. The same program always
-      returns the same bytes.
+    A tf.data.Dataset is split by the auto-shard policy in its options. A dataset_fn is called once
+    for every split. The job has no id of its dataset yet. The same program always returns the same
+    bytes.
 
     Raises:
       ConfigError: the dataset calls Python, its policy cannot be applied, or it caches to files in
@@ -66,19 +61,8 @@ def split_graph(
 ) -> tuple[GraphDef, bool]:
     """Return the graph of one split of one epoch, on a worker.
 
-    `packing.restore` adds the large constants, which the graph lacks.
-
-    Args:
-      dataset: the exported dataset.
-      num_splits: the job's number of splits.
-      split: the index of the split.
-      seed: the job's seed.
-      epoch: the index of the epoch, from 0.
-      relaxed: random values may differ when the split runs again.
-      shards_by_split: of the job.
-
-    Returns:
-      The graph, and whether it has to run serially.
+    `packing.restore` adds the large constants, which the graph lacks. Also return whether it has to
+    run serially. With `relaxed`, random values may differ when the split runs again.
     """
     graph_def = packing.load_bare(dataset, split)
     graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
@@ -255,12 +239,7 @@ def count_rows(dataset: tf.data.Dataset, facts: GraphAnalysis, num_splits: int) 
     """Return about how many rows all splits have together.
 
     None if that is unknown, or if each split also reads the rows of the others: more splits would
-    then read more.
-
-    Args:
-      dataset: the first split.
-      facts: of its graph.
-      num_splits: the number of splits that it is one of.
+    then read more. `dataset` is the first of the splits, and `facts` are those of its graph.
     """
     elements = int(dataset.cardinality())
     if elements < 0 or not facts.shards_source:
@@ -269,12 +248,7 @@ def count_rows(dataset: tf.data.Dataset, facts: GraphAnalysis, num_splits: int) 
 
 
 def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:
-    """Return a warning if a dataset has to run serially, with the ops and the user's lines.
-
-    Args:
-      graph_def: the canonical graph of the dataset.
-      dataset: the dataset in the process that built it.
-    """
+    """Return a warning if a dataset has to run serially, with the ops and the user's lines."""
     found = determinism.serial_ops(graph_def)
     if not found:
         return []
@@ -290,12 +264,7 @@ def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:
 
 
 def repeated_rows_warning(name: str, num_splits: int) -> str:
-    """Return the warning for a function that returns the same dataset for each split.
-
-    Args:
-      name: of the function.
-      num_splits: the number of splits.
-    """
+    """Return the warning for a function that returns the same dataset for each split."""
     return (
         f"{name} returns the same dataset for split 0 and split {num_splits - 1}, so each row is"
         f" read {num_splits} times, once by each split: shard it, for example with dataset.shard("
@@ -308,10 +277,7 @@ def hidden_batch_warnings(
 ) -> list[str]:
     """Return a warning if the user may regard elements as batches, which count as rows here.
 
-    Args:
-      facts: of the dataset's graph.
-      job: the job, complete.
-      asked_batch: the argument of `get_per_replica_batch_size`, if it was called.
+    `asked_batch` is the argument of `get_per_replica_batch_size`, if it was called.
     """
     if asked_batch or not (job.global_batch_size and facts.hidden_batch):
         return []

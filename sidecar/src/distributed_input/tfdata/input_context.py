@@ -14,11 +14,9 @@ class SplitInputContext(tf.distribute.InputContext):
     """A split as an input pipeline.
 
     `num_input_pipelines` is the number of splits, and `input_pipeline_id` is the index of this one.
-    `num_replicas_in_sync` is always 1: a dataset must not depend on the trainers.
-
-    Attributes:
-      varies: the dataset may differ between epochs, because `seed` or `epoch` was read.
-      global_batch_size: the argument of `get_per_replica_batch_size`; None before the first call.
+    `num_replicas_in_sync` is always 1: a dataset must not depend on the trainers. `varies`: the
+    dataset may differ between epochs, because `seed` or `epoch` was read. `global_batch_size` is
+    the argument of `get_per_replica_batch_size`; None before the first call.
     """
 
     def __init__(
@@ -31,13 +29,7 @@ class SplitInputContext(tf.distribute.InputContext):
     ) -> None:
         """Create the context of one split.
 
-        Args:
-          num_splits: the number of splits.
-          split: the index of the split.
-          partitions: the job's number of partitions, or a function that returns it for a global
-            batch size.
-          seed: the seed of the job and the epoch.
-          epoch: the index of the epoch, from 0.
+        `partitions` is the job's number of partitions, or returns it for a global batch size.
         """
         super().__init__(num_splits, split, 1)
         self._partitions = partitions

@@ -30,9 +30,7 @@ Leaves = Callable[[Sequence[tf.Tensor]], list[Any]]
 def can_join(row: ElementSpec, dataset: tf.data.Dataset | None = None) -> bool:
     """Return whether batches of these rows can be joined, and need it.
 
-    Args:
-        row: spec of a row.
-        dataset: the batches; None: only the rows are known.
+    Without a dataset, only the rows are known.
     """
     if row.is_static or not all(map(_can_join, row.leaves)):
         return False
@@ -63,10 +61,6 @@ def join(dataset: tf.data.Dataset, count: int) -> tuple[tf.data.Dataset, Leaves]
     """Return a dataset whose elements have the rows of `count` batches, and their leaves.
 
     The last element may have fewer batches.
-
-    Args:
-        dataset: of batches for which `can_join` is True.
-        count: number of batches.
     """
     specs = tuple(component_specs(dataset))
     if count == 1:
@@ -171,10 +165,7 @@ def _from_variant(
 ) -> list[tf.Tensor]:
     """Return the row splits of a ragged tensor, outermost first, and its values.
 
-    Args:
-        variants: one ragged tensor, or a vector of them.
-        spec: spec of one ragged tensor.
-        ragged_rank: ragged dimensions of the result.
+    `spec` is that of one ragged tensor, and `ragged_rank` that of the result.
     """
     is_ragged = isinstance(spec, tf.RaggedTensorSpec)
     splits, values = tf.raw_ops.RaggedTensorFromVariant(
@@ -205,11 +196,8 @@ def _leaves(specs: Sequence[tf.TypeSpec], parts: Sequence[tf.Tensor]) -> list[An
 def _sparse(ends: Any, indices: Any, values: Any, shapes: Any) -> Sparse:
     """Return one sparse tensor of consecutive batches.
 
-    Args:
-        ends: end of each batch in the indices, after a zero.
-        indices: indices in the batches.
-        values: values of all batches.
-        shapes: dense shape of each batch.
+    `ends` has the end of each batch in the indices, after a zero. `shapes` has the dense shape of
+    each batch.
     """
     if (shapes[:, 1:] != shapes[0, 1:]).any():
         raise SpecError(f"batches of a sparse component have the shapes {shapes[:, 1:].tolist()}")

@@ -23,10 +23,9 @@ from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
 class RecordShard:
     """A split that keeps every n-th record of a source.
 
-    Attributes:
-      source: the canonical graph of the source, which is equal in all splits.
-      spec: the specs of a record's components. All sizes are known.
-      batches: how many ops batch the split's records; None if other ops also follow the shard.
+    `source` is canonical, and equal in all splits. `spec` has the specs of a record's components,
+    with all sizes. `batches` is how many ops batch the split's records; None if other ops also
+    follow the shard.
     """
 
     source: GraphDef
@@ -39,12 +38,7 @@ def find(graph_def: GraphDef, num_splits: int, split: int) -> RecordShard | None
 
     A source with a cache or with another shard may differ between splits. So may one with Python
     functions, which may use the number of the split or of the epoch. Records of different sizes
-    cannot be dealt in batches.
-
-    Args:
-      graph_def: the graph of the split, with the seeds of an epoch.
-      num_splits: the number of splits.
-      split: the index of the split.
+    cannot be dealt in batches. The graph has the seeds of an epoch.
     """
     name = analyze(graph_def).record_shard
     nodes = node_defs.by_name(graph_def.node)

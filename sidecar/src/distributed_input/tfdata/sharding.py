@@ -47,11 +47,8 @@ _OWN_BATCHES = (
 class ShardableGraph:
     """A plain dataset that `shard` can split.
 
-    Attributes:
-      graph_def: the canonical graph.
-      policy: the policy that is applied: FILE, DATA or OFF.
-      files: the number of files for FILE sharding, if it is known.
-      warnings: messages for the user.
+    `policy` is the one that is applied: FILE, DATA or OFF. `files` is the number of files for FILE
+    sharding, if it is known.
     """
 
     graph_def: GraphDef
@@ -63,10 +60,8 @@ class ShardableGraph:
 def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]) -> ShardableGraph:
     """Prepare a plain dataset for the auto-shard policy in its options.
 
-    Args:
-      dataset: any dataset.
-      partitions_of: returns the number of partitions for the dataset's batch size. Each partition
-        needs at least one file.
+    `partitions_of` returns the number of partitions for the dataset's batch size. Each partition
+    needs at least one file.
 
     Raises:
       ConfigError: the policy is HINT, or it is FILE and the dataset reads no files or has an op
@@ -164,11 +159,7 @@ def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
 def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> GraphDef:
     """Return the graph of one split, as a new graph.
 
-    Args:
-      graph_def: the result of `prepare`.
-      policy: FILE or DATA; OFF or "" for an unchanged graph.
-      num_splits: the number of splits.
-      split: the index of the split.
+    The policy is FILE or DATA; OFF or "" for an unchanged graph.
     """
     out = node_defs.copy_of(graph_def)
     if policy == "DATA":
@@ -225,9 +216,8 @@ def output_attr(graph_def: GraphDef, node: NodeDef, key: str) -> Any:
 def count_files(graph_def: GraphDef) -> int | None:
     """Count the files of a FILE-sharded graph: additional splits would be empty.
 
-    Returns:
-      The lowest count of the graph's readers, or None if there are no marked shard ops or the
-      number of files is not limited.
+    The lowest count of the graph's readers. None if there are no marked shard ops or the number of
+    files is not limited.
     """
     counts = []
     for node in graph_def.node:
@@ -240,10 +230,8 @@ def count_files(graph_def: GraphDef) -> int | None:
 def count_before(graph_def: GraphDef, shards: Sequence[str]) -> int | None:
     """Return the number of elements before these shard ops: the largest one.
 
-    Additional splits would be empty. Nothing is read.
-
-    Returns:
-      None if there are no shard ops, or if TensorFlow does not know one of the numbers.
+    Additional splits would be empty. Nothing is read. None if there are no shard ops, or if
+    TensorFlow does not know one of the numbers.
     """
     nodes = node_defs.by_name(graph_def.node)
     counts = [int(input_of(graph_def, nodes[name]).cardinality()) for name in shards]

@@ -22,9 +22,6 @@ from distributed_input.rows.elements import ElementSpec, Leaf
 def from_tf(element_spec: Any) -> ElementSpec:
     """Return the spec of a dataset's elements.
 
-    Args:
-      element_spec: the value of `tf.data.Dataset.element_spec`.
-
     Raises:
       SpecError: a component has an unsupported kind or type, or it is ragged or sparse and its rank
         is unknown; the message names it.
@@ -65,10 +62,8 @@ def from_values(element: Any) -> ElementSpec:
 def spec_of_iterable(elements: Iterable[Any], function: object = None) -> ElementSpec:
     """Return the spec of a Python iterable's elements.
 
-    Args:
-      elements: the iterable. Its first element has the spec, unless it or the function has the
-        attribute `element_spec`, with `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`.
-      function: the function that returned the iterable.
+    Its first element has the spec, unless it or the function that returned it has the attribute
+    `element_spec`, with `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`.
 
     Raises:
       SpecError: there are no elements, or the first one is not a nested structure of arrays.
@@ -98,10 +93,7 @@ def graph_spec(element: ElementSpec) -> Any:
 def to_tf(spec: ElementSpec, batched: bool = False, static_batch: int | None = None) -> Any:
     """Return the nested `tf.TypeSpec`s of a row, of a whole element, or of a batch of rows.
 
-    Args:
-      spec: of a row or of a whole element.
-      batched: add a leading dimension for the rows.
-      static_batch: the size of that dimension, if it is known.
+    A batch has a leading dimension for the rows, of size `static_batch` if that is known.
     """
     rows = [static_batch] if batched else []
     leaves = [_type_spec(leaf, rows) for leaf in spec.leaves]
@@ -110,11 +102,6 @@ def to_tf(spec: ElementSpec, batched: bool = False, static_batch: int | None = N
 
 def check_spec(element_spec: Any, expected: ElementSpec, split: int) -> None:
     """Check that the elements of a split have the job's spec.
-
-    Args:
-      element_spec: nested `tf.TypeSpec`s of the elements of the split.
-      expected: the spec of the job's elements.
-      split: the index of the split.
 
     Raises:
       SpecError: the specs differ. Names the component.

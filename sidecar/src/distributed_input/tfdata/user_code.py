@@ -91,10 +91,8 @@ def functions_unseeded() -> Iterator[None]:
 def user_errors(what: str, place: str = "", exits: bool = False) -> Iterator[None]:
     """Raise errors of the user's code as DatasetFnError, with the lines that caused them.
 
-    Args:
-      what: names the code.
-      place: what the code ran for; it ends the first line of the message. "": nothing.
-      exits: whether SystemExit is an error too. It ends only the thread in a worker.
+    `what` names the code. `place` is what it ran for, and ends the first line of the message. With
+    `exits`, SystemExit is an error too. It ends only the thread in a worker.
     """
     try:
         yield

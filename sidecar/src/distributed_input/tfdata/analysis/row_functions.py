@@ -39,10 +39,8 @@ _DEPTH = 8
 def works_by_rows(library: Mapping[str, FunctionDef], name: str, shapes: Sequence[Any]) -> bool:
     """Return whether a function is known to work row by row.
 
-    Args:
-      library: the functions of the graph, by name.
-      name: of the function.
-      shapes: TensorShapes of the arguments that are batches; the others are the same for all.
+    `shapes` are the TensorShapes of the arguments that are batches. The others are the same for all
+    rows.
     """
     rows = [True] * len(shapes)
     return _RowCheck(library).function(name, list(shapes), rows) == "rows"

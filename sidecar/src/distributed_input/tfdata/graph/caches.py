@@ -67,9 +67,8 @@ def before_caches(graph_def: GraphDef) -> tuple[frozenset[str], frozenset[str]]:
 def rename(graph_def: GraphDef, path_of: Callable[[str, str], str]) -> None:
     """Replace the file names of caches, in place.
 
-    Args:
-      graph_def: the graph of one split in one epoch, with its seeds.
-      path_of: returns the new name, by the old one and the fingerprint of what is before the cache.
+    The graph is of one split in one epoch, with its seeds. `path_of` returns the new name, by the
+    old one and the fingerprint of what is before the cache.
 
     Raises:
       ConfigError: see `check`.

@@ -206,10 +206,8 @@ _COLOCATED = b"loc:@"
 def rename_body(function: FunctionDef, outputs: bool) -> None:
     """Rename a function's arguments and nodes by their base names and order, in place.
 
-    Args:
-      function: any function of a graph.
-      outputs: also rename the results; False for a function that is called as an op, because the
-        op's outputs have these names.
+    Its results keep their names without `outputs`: the function is called as an op, whose outputs
+    have these names.
     """
     names = _body_names(function)
     signature = function.signature
@@ -268,12 +266,8 @@ def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:
     """Return the fingerprint of a canonical graph: 64 bits.
 
     It covers everything in the graph, for example lists of files and other constants. It does not
-    cover the content of files, and the code of Python functions.
-
-    Args:
-      graph_def: the graph, which is not changed.
-      without_shard: leave out the arguments of `dataset.shard`, so that the splits of
-        `files.shard(n, i)` have equal fingerprints.
+    cover the content of files, and the code of Python functions. `without_shard` leaves out the
+    arguments of `dataset.shard`, so that the splits of `files.shard(n, i)` have equal fingerprints.
     """
     copied = node_defs.copy_of(graph_def)
     nodes = node_defs.by_name(copied.node)

@@ -58,9 +58,8 @@ _LOOP = tuple(number | 1 for number in number_pair("loop"))
 def key_elements(graph_def: GraphDef) -> None:
     """Make the random ops of a graph functions of the element, in place.
 
-    Args:
-      graph_def: a canonical graph with the seeds of an epoch. Random ops that are not supported
-        stay as they are; see `determinism.order_dependent_ops`.
+    The graph is canonical, with the seeds of an epoch. Random ops that are not supported stay as
+    they are; see `determinism.order_dependent_ops`.
     """
     if _RANDOM.isdisjoint(node.op for node in node_defs.all_nodes(graph_def)):
         return
@@ -87,11 +86,7 @@ def _remove_unused(graph_def: GraphDef) -> None:
 class _KeyedFunctions:
     """The functions of a graph, and their copies that take a key.
 
-    Args:
-      graph_def: a graph with the seeds of an epoch.
-
-    Attributes:
-      added: the new functions.
+    `added` has the new functions by name.
     """
 
     def __init__(self, graph_def: GraphDef) -> None:
@@ -113,11 +108,8 @@ class _KeyedFunctions:
         """Return the name of the copy of a function that takes a key before its captures.
 
         Each call of a function that draws from a generator gets a copy: the draws are independent.
-
-        Args:
-          name: the function.
-          captures: the number of its last arguments that follow the key.
-          loop: it is the body of a loop, and also returns the key of the next iteration.
+        The key comes before the last `captures` arguments. The body of a loop also returns the key
+        of the next iteration.
         """
         function = self._library[name]
         index = len(function.signature.input_arg) - captures
@@ -136,11 +128,7 @@ class _KeyedFunctions:
     def key_elements(self, nodes: Any, node: NodeDef, seeds: Sequence[str], inside: bool) -> None:
         """Let the function of a dataset op take a key for each element, in place.
 
-        Args:
-          nodes: the nodes of the graph or function that the op belongs to.
-          node: an op that `key_datasets.takes_keys`, whose function is random.
-          seeds: references to the seeds of the keys.
-          inside: whether the nodes belong to a function.
+        `seeds` are references to the seeds of the keys.
         """
         (ref,) = node_defs.function_refs(node)
         captures = key_datasets.captures(node)

@@ -18,14 +18,8 @@ _INT64 = tf.int64.as_datatype_enum
 class FunctionBody:
     """A copy of a function that gets one more argument: the key of the element.
 
-    Args:
-      function: the function, which is not changed.
-      name: the name of the copy.
-      index: the index of the key in the arguments.
-
-    Attributes:
-      function: the copy.
-      key: the name of the key: two int64 numbers.
+    `function` is the copy, and `key` the name of the argument, which has the given index: two int64
+    numbers.
     """
 
     def __init__(self, function: FunctionDef, name: str, index: int) -> None:

@@ -43,9 +43,7 @@ _BITS = 31  # the most that Keras supports
 def rekey(graph_def: GraphDef, key_of: Callable[[list[int], frozenset[str]], int]) -> None:
     """Replace the keys of a graph's generators, in place.
 
-    Args:
-      graph_def: the graph.
-      key_of: returns the new key, by a generator's state and the functions that use it.
+    `key_of` returns the new key, by a generator's state and the functions that use it.
     """
     used = _users(graph_def, _Captures(graph_def))
     nodes = node_defs.by_name(graph_def.node)

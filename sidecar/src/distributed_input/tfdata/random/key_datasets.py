@@ -47,12 +47,8 @@ def add_keys(
 ) -> None:
     """Zip the input of a dataset op with keys, in place.
 
-    Args:
-      nodes: the nodes of the graph or function; the new nodes are added.
-      node: the op. Its function must take the key after the components of an element.
-      types: the types of the components of its input.
-      seeds: references to the two seeds of the keys.
-      in_function: whether the nodes belong to a function.
+    The function of the op must take the key after the components of an element, which have these
+    types. `seeds` are references to the two seeds of the keys.
     """
     name = f"{node.name}/element_keys"
     handle, output = (":handle:0", ":output:0") if in_function else ("", "")
@@ -84,14 +80,8 @@ def drop_keys(
 ) -> FunctionDef | None:
     """Remove the keys from the elements of a dataset op that returns those of its input, in place.
 
-    Args:
-      nodes: the nodes of the graph or function.
-      node: an op with keys; it becomes a map of a copy of itself.
-      types: the types of the components of its input, without the key.
-      in_function: whether the nodes belong to a function.
-
-    Returns:
-      The function of the map, which belongs into the library; None if the op returns no keys.
+    The op becomes a map of a copy of itself. Return the function of the map, which belongs into the
+    library; None if the op returns no keys.
     """
     if kind(node.op) not in _SELECTING:
         return None

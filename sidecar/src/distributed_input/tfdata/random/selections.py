@@ -41,9 +41,8 @@ _VARIANT = tf.variant.as_datatype_enum
 class OwnOps(NamedTuple):
     """The ops whose seeds depend on the split.
 
-    Attributes:
-      nodes: their names in the graph (key "") and in functions.
-      functions: the functions whose random values they are.
+    `nodes` has their names in the graph (key "") and in functions. `functions` are those whose
+    random values they are.
     """
 
     nodes: dict[str, frozenset[str]]
@@ -53,11 +52,7 @@ class OwnOps(NamedTuple):
 def find(graph_def: GraphDef, num_splits: int, split: int, certain: Sequence[bool]) -> OwnOps:
     """Return the ops of a split's graph whose seeds depend on the split.
 
-    Args:
-      graph_def: the canonical graph of the split.
-      num_splits: the number of splits.
-      split: the index of the split.
-      certain: the result of `selecting.shards_by_split`.
+    `certain` is the result of `selecting.shards_by_split`.
     """
     search = _Search(graph_def, selecting_ops(graph_def, num_splits, split, certain))
     search.dataset_scope("", graph_def.node, node_defs.retval(graph_def).input[0], {})
@@ -81,12 +76,7 @@ def has_random_order(graph_def: GraphDef) -> bool:
 
 
 def warning(graphs: Mapping[int, GraphDef], certain: Sequence[bool]) -> str:
-    """Return a warning if a shuffle of a function's dataset is the same in all splits, or "".
-
-    Args:
-      graphs: the graphs of some splits.
-      certain: the result of `selecting.shards_by_split`.
-    """
+    """Return a warning if a shuffle of a function's dataset is the same in all splits, or ""."""
     alike, *others = map(_shuffle_seeds, graphs.values())
     if any(certain) or not any(all(one in other for other in others) for one in alike):
         return ""
@@ -108,9 +98,7 @@ def _shuffle_seeds(graph_def: GraphDef) -> list[object]:
 class _Argument:
     """An argument of a function.
 
-    Attributes:
-      is_dataset: it is a dataset.
-      is_own: it has, or depends on, rows of this split alone.
+    `is_own`: it has, or depends on, rows of this split alone.
     """
 
     is_dataset: bool
@@ -121,13 +109,9 @@ class _Argument:
 class _SeededScope:
     """A graph, or a function that returns a dataset.
 
-    Attributes:
-      name: of the function; "": the graph.
-      nodes: its nodes.
-      arguments: of the function.
-      is_kept: nothing behind the function may drop elements.
-      selected: the datasets that have rows of this split alone, as far as that is known.
-      users: the nodes that have a dataset as their input.
+    Nothing behind a function that `is_kept` may drop elements. `selected`: the datasets that have
+    rows of this split alone, as far as that is known. `users`: the nodes that have a dataset as
+    their input.
     """
 
     name: str

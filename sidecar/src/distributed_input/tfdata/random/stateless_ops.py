@@ -100,12 +100,8 @@ REPLACED = frozenset((*_DIRECT, *_COMPOSITE))
 def replace(node: NodeDef, key: str) -> FunctionDef | None:
     """Replace a random op in a function, in place; its outputs keep their names.
 
-    Args:
-      node: a node with one of the ops in `REPLACED`.
-      key: the input with the key of the op.
-
-    Returns:
-      The function that the node then calls, which belongs into the library; or None.
+    `key` is the input with the key of the op. Return the function that the node then calls, which
+    belongs into the library; or None.
     """
     inputs, controls = node_defs.data_inputs(node), node_defs.control_inputs(node)
     function = None

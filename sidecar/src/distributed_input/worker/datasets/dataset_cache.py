@@ -17,11 +17,7 @@ _Value = TypeVar("_Value")
 
 
 class LruCache(Generic[_Value]):
-    """Keeps the last value, and others as long as all have at most a number of bytes. Thread-safe.
-
-    Args:
-        max_bytes: the number of bytes.
-    """
+    """Keeps the last value, and others while all have at most a number of bytes. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -55,8 +51,7 @@ _DAMAGED = "the trainer sent something else than a dataset"
 class DatasetCache:
     """The most recently used datasets, up to a number of bytes. Thread-safe.
 
-    Args:
-        fetch: returns the serialized GraphDataset of a dataset id.
+    `fetch` returns the serialized GraphDataset of a dataset id.
     """
 
     def __init__(self, fetch: Callable[[str], bytes]) -> None:

@@ -30,11 +30,8 @@ from distributed_input.worker.datasets import entry_points
 class SplitDefinitions(NamedTuple):
     """The definition of a dataset.
 
-    Attributes:
-        fingerprints: of all splits, or one if they differ only in `dataset.shard`.
-        repeated: all splits have the same graph, and there are several.
-        shards_by_split: see `selecting.shards_by_split`.
-        warning: see `selections.warning`.
+    `fingerprints`: of all splits, or one if they differ only in `dataset.shard`. `repeated`: all
+    splits have the same graph, and there are several.
     """
 
     fingerprints: list[int]
@@ -44,12 +41,7 @@ class SplitDefinitions(NamedTuple):
 
 
 def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions:
-    """Return the definition of a dataset.
-
-    Args:
-        splits: number of splits.
-        graph_of: returns the canonical graph of a split.
-    """
+    """Return the definition of a dataset."""
     if splits == 1:
         return SplitDefinitions([fingerprint(graph_of(0))], repeated=False)
     samples = {split: graph_of(split) for split in sorted({0, splits // 2, splits - 1})}
@@ -83,10 +75,6 @@ def graph_of(job: types_pb2.Job, split: int, seed: int | None = None, epoch: int
 def check_order(job: types_pb2.Job, graph: GraphDef) -> None:
     """Check that a job has the order of rows of this release.
 
-    Args:
-        job: the job.
-        graph: graph of a split.
-
     Raises:
         JobConflictError: another release described it.
     """
@@ -101,10 +89,7 @@ def check_order(job: types_pb2.Job, graph: GraphDef) -> None:
 def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
     """Check that a split is defined as it was when the run started.
 
-    Args:
-        job: the job with its definitions.
-        split: index of the split.
-        graph: canonical graph of the split in the first epoch, with the job's seed; None: build it.
+    `graph` is canonical, of the first epoch, with the job's seed; None: build it.
 
     Raises:
         JobConflictError: it is not.

@@ -37,10 +37,8 @@ def import_module(draft: types_pb2.Job) -> None:
 def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> types_pb2.Job:
     """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
 
-    Args:
-        draft: the job as the resource defines it.
-        relaxed: the worker does not run datasets serially.
-        room: memory of a worker for the buffers of its open splits; 0: unknown.
+    With `relaxed`, the worker does not run datasets serially. `room` is the memory of a worker for
+    the buffers of its open splits; 0: unknown.
 
     Raises:
         ConfigError: the entry point does not exist, or its dataset caches to files in a function.
@@ -153,9 +151,7 @@ _MAX_WAIT_SECONDS = 60.0
 class DescribeCache:
     """Completed jobs, by their drafts without the name. Thread-safe.
 
-    Args:
-        describe: completes a draft for a consumer. Its errors are raised and not cached.
-        clock: returns a time in seconds.
+    `describe` completes a draft for a consumer. Its errors are raised and not cached.
     """
 
     def __init__(
@@ -171,9 +167,7 @@ class DescribeCache:
     def job(self, draft: types_pb2.Job, consumer: str = "") -> types_pb2.Job:
         """Return the completed draft. Drafts that differ only in their name are described once.
 
-        Args:
-            draft: the draft of a job.
-            consumer: incarnation of the consumer that requests it.
+        `consumer` is the incarnation of the consumer that requests it.
 
         Raises:
             UnavailableError: a description takes longer than a minute.

@@ -73,15 +73,7 @@ def allow_only(modules: Iterable[str]) -> None:
 def split_context(
     job: types_pb2.Job, seed: int, epoch: int, split: int, splits: int
 ) -> SplitInputContext:
-    """Return the input context of one split.
-
-    Args:
-        job: the job or its draft.
-        seed: seed of the job's order.
-        epoch: number of the epoch.
-        split: number of the split.
-        splits: number of splits.
-    """
+    """Return the input context of one split."""
     return SplitInputContext(
         splits,
         split,
@@ -99,15 +91,10 @@ def call(
 ) -> Any:
     """Call an entry point for one split, with seeds that are the same for all splits.
 
-    Args:
-        entry: names the function.
-        context: argument of the function. Its seed becomes the seed of Python and numpy, which the
-            graph does not contain.
-        seed: seed of TensorFlow. It must not depend on the epoch if `reseed` adds the epoch later.
-        functions_seeded: whether the seed also applies in functions that the dataset maps.
-
-    Returns:
-        A tf.data.Dataset, or an iterable of elements.
+    Return a tf.data.Dataset, or an iterable of elements. The seed of the context becomes the seed
+    of Python and numpy, which the graph does not contain. `seed` is that of TensorFlow. It must not
+    depend on the epoch if `reseed` adds the epoch later. With `functions_seeded`, it also applies
+    in functions that the dataset maps.
 
     Raises:
         ConfigError: the function does not exist.

@@ -39,8 +39,7 @@ class _Iterables:
 def open_reader(options: Mapping[str, Any]) -> TimedReader:
     """Call the entry point as the only pipeline of the only trainer; return its reader.
 
-    Args:
-        options: see the module's docstring. `batch` is the resource's global batch size or None.
+    `batch` is the resource's global batch size or None.
 
     Raises:
         DistributedInputError: see `entry_points.call`.

@@ -73,11 +73,8 @@ class StateIdentity:
 def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> StateIdentity:
     """Return the identity of a split's states.
 
-    Args:
-        graph_def: graph of the split with the seeds of the epoch.
-        values: what the rows depend on besides the graph. Python functions may depend on the split,
-            the seed and the epoch.
-        batched: whether its elements are batches of rows.
+    `values` is what the rows depend on besides the graph. Python functions may depend on the split,
+    the seed and the epoch.
     """
     digest = xxhash.xxh3_128()
     digest.update(repr((_PIPELINE, tf.__version__, *values)).encode())
@@ -154,10 +151,6 @@ class SavableIterator:
     def save(self, max_bytes: int, timeout: float) -> bytes:
         """Return the state after the last element returned.
 
-        Args:
-            max_bytes: maximum size.
-            timeout: seconds until a StateTimeoutError.
-
         Raises:
             StateTimeoutError: TensorFlow did not return in time.
             StateError: the state is larger, or TensorFlow cannot save it.
@@ -167,9 +160,7 @@ class SavableIterator:
     def restore(self, data: bytes, rows: int) -> None:
         """Continue after the element at which the state was saved.
 
-        Args:
-            data: what `save` returned; b"": skip the rows.
-            rows: number of rows before the state.
+        `data` is what `save` returned; b"": skip the rows.
 
         Raises:
             StateTimeoutError: TensorFlow did not return in time.

@@ -106,9 +106,6 @@ class ComponentIterator:
     """The elements of a dataset of dense tensors, as lists of tensors.
 
     TensorFlow's own iterator needs several times as long for an element.
-
-    Args:
-        iterator: TensorFlow's iterator.
     """
 
     def __init__(self, iterator: Any) -> None:
@@ -136,9 +133,8 @@ class ComponentIterator:
 def with_options(dataset: tf.data.Dataset, cpus: int) -> tf.data.Dataset:
     """Return a dataset with a fixed order, and with a worker's CPUs for AUTOTUNE.
 
-    Args:
-        dataset: the dataset. If its own options have a number of CPUs, it keeps them.
-        cpus: CPUs of the worker; 0: those of the machine, of which a worker may have only a few.
+    A number of CPUs in its own options stays. 0 CPUs: those of the machine, of which a worker may
+    have only a few.
     """
     options = tf.data.Options()
     options.deterministic = True  # a replay must produce the same rows
@@ -186,11 +182,7 @@ _names = itertools.count()
 
 
 class _ThreadPool:
-    """A thread pool of TensorFlow. It ends with the last dataset that runs on it.
-
-    Args:
-        threads: number of threads.
-    """
+    """A thread pool of TensorFlow. It ends with the last dataset that runs on it."""
 
     def __init__(self, threads: int) -> None:
         name = f"distributed_input_{next(_names)}"
@@ -207,9 +199,7 @@ class _ThreadPool:
 def share_threads(dataset: tf.data.Dataset, dataset_id: str) -> tf.data.Dataset:
     """Return a dataset whose private threads are shared with other splits of the same dataset.
 
-    Args:
-        dataset: the dataset of a split. It is returned as it is if it has no private threads.
-        dataset_id: id of the dataset that the splits belong to.
+    It is returned as it is if it has no private threads.
     """
     threads = options_of(dataset).threading_options.private_threadpool_size
     if threads <= 0:

@@ -75,14 +75,10 @@ class SplitGraph:
 
     Building it calls the user's dataset_fn and traces its functions. This takes tenths of a second
     of Python, which is longer than running a small split. Epochs differ only in the seeds, unless
-    dataset_fn itself used the seed or the epoch.
-
-    Attributes:
-        graph: canonical graph, without the seeds of an epoch and without large arrays.
-        element_spec: the nested TypeSpecs of its elements.
-        functions: what keeps its Python functions, if it has any. They may hold large arrays.
-        own: its ops whose seeds depend on the split.
-        varies: whether it is of one epoch only.
+    dataset_fn itself used the seed or the epoch. `graph` is canonical, without the seeds of an
+    epoch and without large arrays. `functions` keep its Python functions, which may hold large
+    arrays. `own` are the ops whose seeds depend on the split. If it `varies`, it is of one epoch
+    only.
     """
 
     graph: GraphDef
@@ -96,13 +92,8 @@ class SplitGraph:
 class _SeededGraph:
     """The graph of a split in one epoch.
 
-    Attributes:
-        graph: the graph with the seeds of the epoch, without large arrays.
-        is_serial: whether it has to run serially.
-        element_spec: the nested TypeSpecs of its elements.
-        files: the files of its caches.
-        arrays: the message with its large arrays; None: they are in files.
-        functions: see `SplitGraph`.
+    `graph` has the seeds, but no large arrays: these are in the message `arrays`, or in files if
+    that is None. `files` are those of its caches.
     """
 
     graph: GraphDef
