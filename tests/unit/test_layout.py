@@ -69,9 +69,6 @@ TESTED_ELSEWHERE = {
     "distributed_input/tfdata/graph/datasets.py": f"{_UNIT}/tfdata/analysis/test_graph_analysis.py",
     "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/random/generators.py": f"{_UNIT}/tfdata/random/test_seeds.py",
-    "distributed_input/tfdata/random/key_datasets.py": (
-        f"{_UNIT}/tfdata/random/test_element_keys.py"
-    ),
 }
 """Modules without a unit test of their own, and the test file that covers them."""
 

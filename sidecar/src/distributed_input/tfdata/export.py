@@ -24,10 +24,10 @@ from distributed_input.tfdata.analysis.graph_analysis import GraphAnalysis, anal
 from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import selecting, selections
 from distributed_input.tfdata.random.seeds import reseed
 from distributed_input.tfdata.type_specs import check_spec, from_tf
+from distributed_input.tfdata.user_code import SplitInputContext
 
 
 def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes]:
@@ -129,7 +129,8 @@ def _export_plain(
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
     element = from_tf(dataset.element_spec)
     prepared = sharding.prepare(dataset, lambda rows: jobs.partitions_of_draft(draft, rows))
-    analysis = analyze_dataset(prepared.graph_def, dataset)
+    # Its own shard ops do not make its splits.
+    analysis = replace(analyze_dataset(prepared.graph_def, dataset), record_shard="")
     _reject_python(analysis)
     caches.check(prepared.graph_def)
     if analysis.batch_size and remove_padding(prepared.graph_def):
@@ -181,35 +182,20 @@ def _complete(
     **facts: Any,
 ) -> tuple[types_pb2.Job, bool]:
     """Return the job, and whether drop_remainder was disabled in the graph for it."""
-    plain = facts.get("plain", False)  # its own shard ops do not make its splits
-
-    def complete(analysis: GraphAnalysis, element: ElementSpec) -> types_pb2.Job:
-        return jobs.complete(
-            draft,
-            DatasetFacts(
-                element=element,
-                batched=analysis.batched,
-                static_batch=analysis.batch_size,
-                paddings=analysis.paddings,
-                infinite=analysis.infinite,
-                whole=bool(analysis.record_shard) and not plain,
-                **facts,
-            ),
-        )
-
-    job = complete(analysis, element)
+    job = jobs.complete(draft, facts_of(analysis, element, **facts))
     is_dealt = job.shard_policy in ("DATA", "OFF")  # the batches are those of TensorFlow
     may_disable = analysis.drop_remainder and job.batched
     disabled = bool(may_disable and disable_drop_remainder(graph_def, in_repeats=not is_dealt))
     if disabled:
-        analysis = replace(analyze(graph_def), infinite=analysis.infinite)
-        job = complete(analysis, with_unknown_batch_size(element))
+        infinite, record_shard = analysis.infinite, analysis.record_shard
+        analysis = replace(analyze(graph_def), infinite=infinite, record_shard=record_shard)
+        job = jobs.complete(draft, facts_of(analysis, with_unknown_batch_size(element), **facts))
         if job.remainder == types_pb2.KEEP:
             job.remainder = types_pb2.DROP
-    if plain:
+    if facts.get("plain"):
         are_full = is_dealt and analysis.drop_remainder
         loses_rows = analysis.drop_remainder and not is_dealt
-        analysis = replace(analysis, record_shard="", drop_remainder=loses_rows)
+        analysis = replace(analysis, drop_remainder=loses_rows)
         if analysis.repeats_batches and job.batched and not are_full:
             job.warnings.append(
                 f"{analysis.repeats_batches} follows a batch: tf.data ends each pass with a smaller"
@@ -218,6 +204,19 @@ def _complete(
     job.warnings.extend(warnings_of(analysis, job.num_splits))
     job.warnings.extend(hidden_batch_warnings(analysis, job, facts.get("asked_batch")))
     return job, disabled
+
+
+def facts_of(analysis: GraphAnalysis, element: ElementSpec, **others: Any) -> DatasetFacts:
+    """Return the facts of a dataset by the analysis of its graph."""
+    return DatasetFacts(
+        element=element,
+        batched=analysis.batched,
+        static_batch=analysis.batch_size,
+        paddings=analysis.paddings,
+        infinite=analysis.infinite,
+        whole=bool(analysis.record_shard),
+        **others,
+    )
 
 
 def _reject_python(facts: GraphAnalysis) -> None:

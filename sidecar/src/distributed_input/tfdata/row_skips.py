@@ -17,7 +17,7 @@ from distributed_input.tfdata.determinism import depends_on_order
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.datasets import FLATTENS, MAPS, PASSES, Scope, kind, main_scope
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
-from distributed_input.tfdata.random.key_datasets import DROPS_KEY, has_keys
+from distributed_input.tfdata.random.element_keys import DROPS_KEY, has_keys
 
 _BATCHES = frozenset(["Batch", "ParallelBatch", "PaddedBatch"])
 _FLATTENS = FLATTENS - {"LegacyParallelInterleave"}

@@ -1,15 +1,18 @@
-"""Sharding of a plain dataset into splits: by files, by elements, or not at all.
+"""Sharding of datasets into splits: by files, by elements, or not at all.
 
 FILE sharding is prepared once, in the trainer: TensorFlow finds the readers and inserts a shard op
 before each. These ops are marked in the graph, so that a split sets its index on them and never on
 a shard op of the user. Unlike TensorFlow's, these shards may be empty.
+
+`dataset.shard(n, i)` after a reader or a function keeps one of n records. What comes before it is
+the same dataset in all splits, so a worker can read the records once for all splits that it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
@@ -17,15 +20,16 @@ from tensorflow.python.data.experimental.ops import distribute
 from distributed_input.api.errors import ConfigError, DatasetFnError
 from distributed_input.tfdata.analysis import batches, file_splits
 from distributed_input.tfdata.analysis.graph_analysis import analyze
-from distributed_input.tfdata.graph import node_defs, serialization
+from distributed_input.tfdata.graph import caches, node_defs, serialization
 from distributed_input.tfdata.graph.canonical import canonicalize, serialize
-from distributed_input.tfdata.graph.datasets import PASSES, kind, main_scope
-from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
+from distributed_input.tfdata.graph.datasets import PASSES, Scope, kind, main_scope
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
 
 _MARK = "_distributed_input_shard"
 # Numbers that users do not shard by: they identify the shard ops that TensorFlow inserted.
 _NUM, _INDEX = 1_597_463_007, 1_597_463_001
 _COUNT_LIMIT = 1_000_000
+_MAY_DIFFER = caches.OPS | PYTHON_OPS | {"ShardDataset"}  # between splits
 _UNSHARDABLE = (
     "In AUTO-mode, and switching to DATA-based sharding, instead of FILE-based sharding as we"
     " cannot find appropriate reader dataset op(s) to shard. Consider either turning off"
@@ -219,12 +223,8 @@ def count_files(graph_def: GraphDef) -> int | None:
     The lowest count of the graph's readers. None if there are no marked shard ops or the number of
     files is not limited.
     """
-    counts = []
-    for node in graph_def.node:
-        if _MARK in node.attr:
-            counts.append(_count(graph_def, node))
-    known = [count for count in counts if count is not None]
-    return min(known) if known else None
+    counts = [_count(graph_def, node) for node in graph_def.node if _MARK in node.attr]
+    return min((count for count in counts if count is not None), default=None)
 
 
 def count_before(graph_def: GraphDef, shards: Sequence[str]) -> int | None:
@@ -254,10 +254,65 @@ def input_of(graph_def: GraphDef, node: NodeDef) -> tf.data.Dataset:
     """Return the dataset that is the first input of a dataset op."""
     part = node_defs.copy_of(graph_def)
     node_defs.retval(part).input[0] = node.input[0]
-    types = output_attr(part, node, "output_types").list.type
-    shapes = output_attr(part, node, "output_shapes").list.shape
-    spec = tuple(
-        tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(kind))
-        for kind, shape in zip(types, shapes, strict=True)
-    )
+    spec = _specs_of(part, node)
     return serialization.instantiate(canonicalize(part), spec[0] if len(spec) == 1 else spec)
+
+
+def _specs_of(graph_def: GraphDef, node: NodeDef) -> tuple[tf.TensorSpec, ...]:
+    types = output_attr(graph_def, node, "output_types").list.type
+    shapes = output_attr(graph_def, node, "output_shapes").list.shape
+    return tuple(
+        tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(dtype))
+        for dtype, shape in zip(types, shapes, strict=True)
+    )
+
+
+class RecordShard(NamedTuple):
+    """A split that keeps every n-th record of a source, and at most batches them afterwards.
+
+    `source` is canonical, and equal in all splits. `spec` has the specs of a record's components,
+    with all sizes.
+    """
+
+    source: GraphDef
+    spec: tuple[tf.TensorSpec, ...]
+
+
+def find_record_shard(
+    graph_def: GraphDef, num_splits: int, split: int, batched: bool
+) -> RecordShard | None:
+    """Return the record shard of a split; None if it has none, or if its source cannot be shared.
+
+    A source with a cache or with another shard may differ between splits. So may one with Python
+    functions, which may use the number of the split or of the epoch. Records of different sizes
+    cannot be dealt in batches. The graph has the seeds of an epoch.
+    """
+    main = main_scope(graph_def)
+    name = analyze(graph_def).record_shard
+    if not name or num_splits == 1 or _count_batches(main, name) != int(batched):
+        return None
+    node = main.nodes[name]
+    if [main.value(node, index) for index in (1, 2)] != [num_splits, split]:
+        return None
+    before = node_defs.copy_of(graph_def)
+    node_defs.retval(before).input[0] = node.input[0]
+    source = canonicalize(before)
+    if not {each.op for each in node_defs.all_nodes(source)}.isdisjoint(_MAY_DIFFER):
+        return None
+    spec = _specs_of(graph_def, node)
+    is_fixed = all(one.shape.is_fully_defined() and one.dtype != tf.variant for one in spec)
+    return RecordShard(source, spec) if is_fixed else None
+
+
+def _count_batches(main: Scope, shard: str) -> int | None:
+    """Return how many ops batch what the shard returns; None if an op does anything else."""
+    count = 0
+    for node in main.chain():
+        if node.name == shard:
+            return count
+        is_batch = kind(node.op) in ("Batch", "ParallelBatch")
+        if is_batch and batches.drops_remainder(main, node) is False:
+            count += 1
+        elif kind(node.op) not in PASSES:
+            return None
+    return None

@@ -6,7 +6,7 @@ dense tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -26,17 +26,11 @@ def from_tf(element_spec: Any) -> ElementSpec:
       SpecError: a component has an unsupported kind or type, or it is ragged or sparse and its rank
         is unknown; the message names it.
     """
-    leaves: list[Leaf] = []
-
-    def add(path: str, spec: Any) -> int:
-        leaves.append(_leaf(path, spec))
-        return len(leaves) - 1
 
     def is_none(value: Any) -> bool:
         return value is None or isinstance(value, NoneTensorSpec)
 
-    structure = nested.build(element_spec, add, is_none=is_none)
-    return ElementSpec(structure, tuple(leaves))
+    return _spec(element_spec, _leaf, is_none=is_none)
 
 
 def from_values(element: Any) -> ElementSpec:
@@ -49,14 +43,17 @@ def from_values(element: Any) -> ElementSpec:
     Raises:
       SpecError: a component has an unsupported kind or type; the message names it.
     """
+    return _spec(element, _leaf_of_value, list_is_leaf=True)
+
+
+def _spec(element: Any, leaf_of: Callable[[str, Any], Leaf], **options: Any) -> ElementSpec:
     leaves: list[Leaf] = []
 
     def add(path: str, value: Any) -> int:
-        leaves.append(_leaf_of_value(path, value))
+        leaves.append(leaf_of(path, value))
         return len(leaves) - 1
 
-    structure = nested.build(element, add, list_is_leaf=True)
-    return ElementSpec(structure, tuple(leaves))
+    return ElementSpec(nested.build(element, add, **options), tuple(leaves))
 
 
 def spec_of_iterable(elements: Iterable[Any], function: object = None) -> ElementSpec:

@@ -19,7 +19,13 @@ from distributed_input.tfdata.graph.lookup_tables import inline_tables
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, FunctionDef, GraphDef, NodeDef
 from distributed_input.tfdata.graph.random_ops import is_unseeded
 
+FINGERPRINT_VERSION = f"{tf.__version__}/2"
+"""Fingerprints are comparable if this is equal: TensorFlow's graphs, and their canonical form."""
 _COUNTER = re.compile(r"(_\d+)+$")
+_COUNTERS = re.compile(r"(_\d+)+(?=/|$)")
+# A captured variable is called after its path, with "_" instead of "/".
+_ARGUMENT_COUNTERS = re.compile(r"(_\d+)+(?=_|/|$)")
+_COLOCATED = b"loc:@"
 _PLACE = re.compile(r"^.*?(/device:)")
 _FUNCTION_NOISE = ("forward_function_name", "backward_function_name")
 _HOLDERS = frozenset(
@@ -60,15 +66,15 @@ def canonicalize(graph_def: GraphDef) -> GraphDef:
     functions = _Functions(source)
     functions.visit(order)
     out = tf.compat.v1.GraphDef(versions=source.versions)
-    names = _Names()
+    numbers: _Numbers = {}
     for node in order:
-        _tidy(node, names)
+        _tidy(node, numbers)
         out.node.append(node)
     for function in functions.out:
         for key in _FUNCTION_NOISE:
             function.attr.pop(key, None)
         for node in function.node_def:
-            _tidy(node, names)
+            _tidy(node, numbers)
         out.library.function.append(function)
     return out
 
@@ -166,19 +172,11 @@ class _Functions:
         return str(function.signature.name)
 
 
-class _Names:
-    """Numbers for names, in the order in which the names appear."""
-
-    def __init__(self) -> None:
-        self._seen: dict[bytes, int] = {}
-
-    def number(self, kind: bytes, old: bytes) -> int:
-        """Return the number of a name of this kind."""
-        key = kind + b":" + old
-        return self._seen.setdefault(key, len(self._seen))
+_Numbers = dict[tuple[str, str | bytes], int]
+"""Numbers for names of each kind, in the order in which the names appear."""
 
 
-def _tidy(node: NodeDef, names: _Names) -> None:
+def _tidy(node: NodeDef, numbers: _Numbers) -> None:
     node.ClearField("experimental_debug_info")
     node.device = _PLACE.sub(r"\1", node.device)  # no job, no task of the exporting process
     # TensorFlow leaves "/device::0" for a py_function, which it cannot parse.
@@ -186,21 +184,15 @@ def _tidy(node: NodeDef, names: _Names) -> None:
         node.device = ""
     metadata = node.attr["metadata"].s if "metadata" in node.attr else b""
     if metadata:  # a Metadata message: nodes of the same dataset object have the same name
-        name = f"{node.op}:{names.number(b'dataset', metadata)}".encode()
+        name = f"{node.op}:{numbers.setdefault(('dataset', metadata), len(numbers))}".encode()
         node.attr["metadata"].s = b"\n" + bytes((len(name),)) + name
     if _is_resource(node):
         for handle in node.attr["value"].tensor.resource_handle_val:
-            number = names.number(b"handle", handle.name.encode())
+            number = numbers.setdefault(("handle", handle.name), len(numbers))
             handle.name = f"{_HANDLE}{number}"
             handle.ClearField("device")
             handle.ClearField("hash_code")
             handle.ClearField("maybe_type_name")
-
-
-_COUNTERS = re.compile(r"(_\d+)+(?=/|$)")
-# A captured variable is called after its path, with "_" instead of "/".
-_ARGUMENT_COUNTERS = re.compile(r"(_\d+)+(?=_|/|$)")
-_COLOCATED = b"loc:@"
 
 
 def rename_body(function: FunctionDef, outputs: bool) -> None:
@@ -256,10 +248,6 @@ def _body_names(function: FunctionDef) -> dict[str, str]:
 def _renamed(reference: str, names: dict[str, str]) -> str:
     source = node_defs.source_of(reference)
     return reference.replace(source, names[source], 1) if source in names else reference
-
-
-FINGERPRINT_VERSION = f"{tf.__version__}/2"
-"""Fingerprints are comparable if this is equal: TensorFlow's graphs, and their canonical form."""
 
 
 def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:

@@ -154,8 +154,3 @@ def _traced(op: str, types: tuple[int, ...], output: int) -> FunctionDef:
     function.CopyFrom(traced.function_def)
     function.signature.name = _PREFIX + "_".join((op, *(str(it) for it in (*types, output))))
     return function
-
-
-def seeds(node: NodeDef) -> tuple[int, int] | None:
-    """Return the seeds in the attributes of an op; None if it has a generator instead."""
-    return (node.attr["seed"].i, node.attr["seed2"].i) if "seed" in node.attr else None

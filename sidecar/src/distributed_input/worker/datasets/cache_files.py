@@ -25,6 +25,7 @@ import tensorflow as tf
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import logs
 from distributed_input.runtime.files.locked_folders import is_free, lock_new
+from distributed_input.tfdata.determinism import inputs_of
 
 _log = logs.get("worker.datasets")
 _PART, _LOCK, _INDEX = ".part-", ".lock", ".index"
@@ -141,10 +142,7 @@ def check_without_graph(dataset: tf.data.Dataset) -> None:
     Raises:
         ConfigError: it does. Without a graph, its splits cannot get files of their own.
     """
-    queue = [dataset]
-    while queue:
-        one = queue.pop()
-        queue += one._inputs()  # noqa: SLF001 - TensorFlow has no public method
+    for one in inputs_of(dataset):
         file = getattr(one, "_filename", None)
         if type(one).__name__ == "CacheDataset" and file is not None and file.numpy():
             raise ConfigError(

@@ -20,8 +20,8 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.tfdata import batching, timed_reading, type_specs
 from distributed_input.tfdata.analysis import graph_analysis
 from distributed_input.tfdata.graph import canonical
-from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.timed_reading import TimedReader
+from distributed_input.tfdata.user_code import SplitInputContext
 from distributed_input.worker.datasets import entry_points
 
 

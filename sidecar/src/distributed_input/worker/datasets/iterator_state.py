@@ -113,17 +113,13 @@ def _parallel_calls(graph_def: GraphDef) -> int:
 class SavableIterator:
     """An iterator of elements whose state can be saved.
 
-    Args:
-        elements: TensorFlow's iterator, before its first element.
-        identity: what its states belong to.
-        without: returns such an iterator without the first rows of the split; None: it cannot skip.
+    `without` returns TensorFlow's iterator without the first rows of the split; None: it cannot
+    skip.
 
     Attributes:
         fetched: number of elements returned so far.
         has_skipped: whether it was restored by skipping rows. TensorFlow's state would then be that
             of another graph, so later states are numbers of rows too.
-        key: key of its states.
-        problem: why TensorFlow cannot save its state, or "".
         skipped_rows: of what the number of skipped rows must be a multiple; 0: it cannot skip rows.
     """
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.core.framework import dataset_options_pb2
 
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import batching, joined_batches
+from distributed_input.tfdata import batching
 from distributed_input.tfdata.graph import serialization
 from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIterator
 from distributed_input.worker.datasets.iterator_state import SavableIterator, StateIdentity
@@ -29,11 +29,9 @@ _OWN_REFERENCES = 2  # of an object in a list whose reference count is asked for
 
 @dataclass(frozen=True)
 class SplitIterator:
-    """The elements of one split.
+    """The elements of one split, and the spec of a row.
 
     Attributes:
-        elements: iterator over the elements, from the first one.
-        row: spec of one row.
         batched: whether an element is a batch of rows.
         state: saves and restores the state of `elements`; None if they have none.
         parallel_calls: elements that the dataset's maps produce at the same time; 0: unknown.
@@ -65,27 +63,20 @@ def iterate_dataset(
 ) -> SplitIterator:
     """Return the elements of a dataset in a fixed order, with one element prefetched.
 
-    Args:
-        dataset: the dataset of the split.
-        row: spec of one row.
-        batched: whether the dataset's elements are batches of rows.
-        batch_rows: minimum number of rows in an element; 0 leaves the elements as they are.
-        batch_size: rows in a batch of the dataset, if its spec does not have them; None: unknown.
-        dataset_id: splits with the same id share threads; see `share_threads`.
-        writers: files that the dataset's caches write.
-        cpus: see `with_options`.
-        identity: what the states of the split belong to; None if the dataset has no graph.
-        without: see `SavableIterator`.
+    An element has at least `batch_rows` rows; 0 leaves the elements as they are. `batch_size` has
+    the rows in a batch of the dataset, if its spec does not have them; None: unknown. A dataset
+    without a graph has no identity. For the others, see `share_threads`, `with_options` and
+    `SavableIterator`.
     """
     leaves_of = None
     if batch_rows:
-        can_join = joined_batches.can_join(row, dataset)
+        can_join = batching.can_join(row, dataset)
         if not (batched and can_join):
             dataset = batching.batch_rows(dataset, row, batched, batch_rows)
         if can_join:
-            size = joined_batches.static_batch_size(dataset) or batch_size
+            size = batching.static_batch_size(dataset) or batch_size
             count = batch_rows // size if batched and size else 1
-            dataset, leaves_of = joined_batches.join(dataset, max(1, count))
+            dataset, leaves_of = batching.join(dataset, max(1, count))
     # TensorFlow produces the next element while the worker sends this one.
     dataset = share_threads(dataset.prefetch(1), dataset_id)
     elements: Any = iterate(with_options(dataset, cpus))
@@ -199,7 +190,11 @@ class _ThreadPool:
 def share_threads(dataset: tf.data.Dataset, dataset_id: str) -> tf.data.Dataset:
     """Return a dataset whose private threads are shared with other splits of the same dataset.
 
-    It is returned as it is if it has no private threads.
+    With `options.threading.private_threadpool_size`, TensorFlow starts that many threads for each
+    iterator, and a worker has one for each open split. If the functions of the dataset call Python,
+    hundreds of threads then wait for one interpreter: with 16 splits of 64 threads each, a row took
+    three times as much CPU as with 64 threads for all. A dataset without private threads is
+    returned as it is.
     """
     threads = options_of(dataset).threading_options.private_threadpool_size
     if threads <= 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,9 +27,8 @@ from distributed_input.tfdata import (
     buffers,
     determinism,
     export,
-    joined_batches,
-    record_sharding,
     row_skips,
+    sharding,
     type_specs,
 )
 from distributed_input.tfdata.analysis.batches import find_batches
@@ -42,9 +41,9 @@ from distributed_input.tfdata.graph import (
 )
 from distributed_input.tfdata.graph.datasets import main_scope
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import seeds, selections
 from distributed_input.tfdata.random.selections import OwnOps
+from distributed_input.tfdata.user_code import SplitInputContext
 from distributed_input.worker.datasets import definitions, entry_points
 from distributed_input.worker.datasets.cache_files import SplitCaches, check_without_graph
 from distributed_input.worker.datasets.dataset_cache import DatasetCache, LruCache
@@ -71,14 +70,13 @@ class _Opening(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitGraph:
-    """The graph of a split, which all epochs share.
+    """The graph of a split of an entry point, which all epochs share.
 
     Building it calls the user's dataset_fn and traces its functions. This takes tenths of a second
     of Python, which is longer than running a small split. Epochs differ only in the seeds, unless
-    dataset_fn itself used the seed or the epoch. `graph` is canonical, without the seeds of an
-    epoch and without large arrays. `functions` keep its Python functions, which may hold large
-    arrays. `own` are the ops whose seeds depend on the split. If it `varies`, it is of one epoch
-    only.
+    dataset_fn itself used the seed or the epoch: then the graph `varies`. It has no large arrays.
+    `functions` keep its Python functions, which may hold large arrays. `own` are the ops whose
+    seeds depend on the split.
     """
 
     graph: GraphDef
@@ -92,8 +90,8 @@ class SplitGraph:
 class _SeededGraph:
     """The graph of a split in one epoch.
 
-    `graph` has the seeds, but no large arrays: these are in the message `arrays`, or in files if
-    that is None. `files` are those of its caches.
+    Its large arrays are in the message `arrays`, or in files if that is None. `files` are those of
+    its caches.
     """
 
     graph: GraphDef
@@ -141,14 +139,9 @@ class SplitOpener:
     ) -> SplitIterator:
         """Return the elements of a split.
 
-        Args:
-            job: the complete job.
-            seed: seed of the epochs' order.
-            epoch: number of the epoch.
-            split: number of the split.
-            batch_rows: rows in an element. An element has more if the dataset's own batches are
-                larger. 0 leaves the elements as they are. See `BatchSizer`.
-            skipped: number of rows to skip. Their functions are not called; see `row_skips`.
+        An element has `batch_rows` rows, or more if the dataset's own batches are larger. 0 leaves
+        the elements as they are; see `BatchSizer`. The functions of skipped rows are not called;
+        see `row_skips`.
 
         Raises:
             ConfigError: the entry point does not exist, or its dataset caches to files in a way
@@ -162,7 +155,7 @@ class SplitOpener:
         element = ElementSpec.from_json(job.element_spec)
         if not job.HasField("entry_point"):
             return self._iterate(of, row, self._trainers_graph(of, element))
-        found = self._graph_of_entry_point(of)
+        found = self._of_entry_point(of)
         if isinstance(found, _SeededGraph):
             type_specs.check_spec(found.element_spec, element, split)
             return self._iterate(of, row, found)
@@ -194,7 +187,7 @@ class SplitOpener:
             shared = self._share(of, row, graph, dataset)
             if shared is not None:
                 return SplitIterator(shared, row, True)
-        needs_size = job.batched and joined_batches.can_join(row)
+        needs_size = job.batched and batching.can_join(row)
         return iterate_dataset(
             dataset,
             row,
@@ -216,8 +209,8 @@ class SplitOpener:
         None if the rows are not records that were only batched after the shard.
         """
         job = of.job
-        shard = record_sharding.find(graph, job.num_splits, of.split)
-        if shard is None or shard.batches != int(job.batched):
+        shard = sharding.find_record_shard(graph, job.num_splits, of.split, job.batched)
+        if shard is None:
             return None
         records = Records(shard, job.num_splits, job.dataset_id, job.first_run, self._cpus, dataset)
         return self._passes.read(records, row, of.split, of.batch_rows)
@@ -234,8 +227,8 @@ class SplitOpener:
         files = SplitCaches(of.split, job.num_splits)
         return _SeededGraph(graph, is_serial, type_specs.graph_spec(element), files, graphs)
 
-    def _graph_of_entry_point(self, of: _Opening) -> Any:
-        """Return the graph of an entry point's dataset, as a `_SeededGraph`.
+    def _of_entry_point(self, of: _Opening) -> _SeededGraph | Iterable[Any]:
+        """Return the graph of an entry point's dataset.
 
         Return the dataset, or the Python iterable, if it has no graph. A dataset with a graph is
         instantiated from the graph. This keeps `reshuffle_each_iteration=False` and gives each
@@ -243,8 +236,10 @@ class SplitOpener:
         """
         job = of.job
         key = _graph_key(of)
-        found: Any = self._graphs.get(key)
-        if found is None or not packing.has_files(found.graph, self._folder):
+        cached = self._graphs.get(key)
+        if cached is not None and packing.has_files(cached.graph, self._folder):
+            found: SplitGraph | Iterable[Any] = cached
+        else:
             found = self._define(of, key)
         if not isinstance(found, SplitGraph):
             return found
@@ -255,8 +250,8 @@ class SplitOpener:
         files = SplitCaches(of.split, job.num_splits, version)
         return _SeededGraph(graph, is_serial, found.element_spec, files, functions=found.functions)
 
-    def _define(self, of: _Opening, key: bytes) -> Any:
-        """Call the entry point. Return a `SplitGraph`, or what it returned if that has no graph."""
+    def _define(self, of: _Opening, key: bytes) -> SplitGraph | Iterable[Any]:
+        """Call the entry point. Return its graph, or what it returned if that has no graph."""
         job, split = of.job, of.split
         context = entry_points.split_context(job, of.seed, of.epoch, split, job.num_splits)
         dataset = entry_points.call(job.entry_point, context, mix(of.seed))

@@ -307,15 +307,12 @@ def test_jobs_that_differ_in_name_only_are_described_once() -> None:
     assert [(job.name, job.num_splits) for job in found] == [(f"job-{i}", 11) for i in range(8)]
 
 
-def test_another_draft_is_described_and_the_oldest_is_evicted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(describe_cache, "_MAX_JOBS", 2)
+def test_another_draft_is_described_once() -> None:
     describe = CountingDescribe()
     cache = DescribeCache(describe)
-    partitions = [1, 2, 1, 3, 1]  # 3 evicts 1
+    partitions = [1, 2, 1]
     assert [cache.job(draft("a", p)).num_splits for p in partitions] == [10 + p for p in partitions]
-    assert [one.partitions for one in describe.drafts] == [1, 2, 3, 1]
+    assert [one.partitions for one in describe.drafts] == [1, 2]
 
 
 def test_a_change_of_the_returned_job_does_not_change_the_cache() -> None:
