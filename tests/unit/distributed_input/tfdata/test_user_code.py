@@ -144,17 +144,9 @@ def test_the_context_divides_the_global_batch() -> None:
         SplitInputContext(1, 0, 4).get_per_replica_batch_size(0)
 
 
-def test_a_dataset_that_reads_the_seed_or_the_epoch_may_vary() -> None:
+@pytest.mark.parametrize(("name", "value"), [("seed", 5), ("epoch", 3)])
+def test_a_dataset_that_reads_the_seed_or_the_epoch_may_vary(name: str, value: int) -> None:
     context = SplitInputContext(4, 1, 2, seed=5, epoch=3)
     assert not context.varies
-    assert context.epoch == 3
+    assert getattr(context, name) == value
     assert context.varies
-    context = SplitInputContext(4, 1, 2, seed=5, epoch=3)
-    assert context.seed == 5
-    assert context.varies
-
-
-def test_a_context_is_an_input_pipeline_of_one_replica() -> None:
-    context = SplitInputContext(4, 1, 2)
-    assert (context.num_input_pipelines, context.input_pipeline_id) == (4, 1)
-    assert context.num_replicas_in_sync == 1

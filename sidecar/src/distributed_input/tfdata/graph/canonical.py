@@ -8,6 +8,7 @@ so every instance creates its own. Tables and variables are named by a hash of t
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 
@@ -162,8 +163,7 @@ class _Functions:
         own_copy = name in self._unseeded and len(self.out) < _MAX_FUNCTIONS
         if name in self._names and not own_copy:
             return self._names[name]
-        function = type(self._library[name])()
-        function.CopyFrom(self._library[name])
+        function = copy.deepcopy(self._library[name])
         function.signature.name = f"{_COUNTER.sub('', name)}_{len(self.out)}"
         self._names[name] = function.signature.name
         self.out.append(function)

@@ -15,6 +15,7 @@ once. A dataset that is repeated gets other keys in each repetition.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,7 +82,7 @@ def key_elements(graph_def: GraphDef) -> None:
 
 def _remove_unused(graph_def: GraphDef) -> None:
     used = node_defs.called_functions(node_defs.library(graph_def), graph_def.node).values()
-    copies = [type(function).FromString(node_defs.to_bytes(function)) for function in used]
+    copies = list(map(copy.deepcopy, used))
     del graph_def.library.function[:]
     graph_def.library.function.extend(copies)
 

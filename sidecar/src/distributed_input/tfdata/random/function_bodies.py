@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterable
 from typing import Any
@@ -23,8 +24,7 @@ class FunctionBody:
     """
 
     def __init__(self, function: FunctionDef, name: str, index: int) -> None:
-        self.function: FunctionDef = type(function)()
-        self.function.CopyFrom(function)
+        self.function: FunctionDef = copy.deepcopy(function)
         signature = self.function.signature
         signature.name = name
         self._names = {argument.name for argument in signature.input_arg}
@@ -145,16 +145,11 @@ def number_pair(*values: object) -> tuple[int, int]:
 
 def _shift(numbered: Any, index: int) -> None:
     """Move the entries of the arguments from an index on by one, in a map of a protobuf message."""
-    moved = {number: numbered[number] for number in numbered if number >= index}
-    if moved and isinstance(next(iter(moved.values())), int):
-        for number in moved:
-            del numbered[number]
-        numbered.update({number + 1: value for number, value in moved.items()})
-        return
-    copies = {number: type(value)() for number, value in moved.items()}
-    for number, value in moved.items():
-        copies[number].CopyFrom(value)
-    for number in copies:
+    moved = {number: copy.deepcopy(numbered[number]) for number in numbered if number >= index}
+    for number in moved:
         del numbered[number]
-    for number, copy in copies.items():
-        numbered[number + 1].CopyFrom(copy)
+    for number, value in moved.items():
+        if isinstance(value, int):
+            numbered[number + 1] = value
+        else:
+            numbered[number + 1].CopyFrom(value)

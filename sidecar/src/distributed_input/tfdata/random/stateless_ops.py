@@ -6,6 +6,7 @@ combined with the key of the element, so ops with equal seeds stay equal.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -150,7 +151,6 @@ def _traced(op: str, types: tuple[int, ...], output: int) -> FunctionDef:
     specs.append(tf.TensorSpec([2], tf.int64))
     with tf.init_scope(), tf.device(None):
         traced = tf.function(draw, autograph=False).get_concrete_function(*specs)
-    function = type(traced.function_def)()
-    function.CopyFrom(traced.function_def)
+    function = copy.deepcopy(traced.function_def)
     function.signature.name = _PREFIX + "_".join((op, *(str(it) for it in (*types, output))))
     return function

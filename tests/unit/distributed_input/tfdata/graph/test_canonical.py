@@ -162,16 +162,13 @@ def files(index: int, count: int = 3, names: tuple[str, ...] = ("a", "b", "c")) 
     return serialize(dataset.map(lambda name: tf.strings.join([name, "x"])))
 
 
-def test_equal_datasets_have_equal_fingerprints() -> None:
-    assert fingerprint(files(1)) == fingerprint(files(1))
-
-
 def test_each_constant_counts() -> None:
     values = {
         fingerprint(files(0)), fingerprint(files(1)), fingerprint(files(1, 4)),
         fingerprint(files(1, names=("a", "b"))), fingerprint(files(1, names=("a", "b", "d"))),
     }  # fmt: skip
     assert len(values) == 5
+    assert fingerprint(files(1)) in values
 
 
 def test_without_the_shard_only_the_files_count() -> None:

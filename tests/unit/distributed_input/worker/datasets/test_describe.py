@@ -111,9 +111,18 @@ def _module(tmp_path: Path) -> Iterator[None]:
     sys.modules.pop("describe_of_test", None)
 
 
-def described(function: str) -> types_pb2.Job:
-    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
-    return describe(types_pb2.Job(name="a", entry_point=entry, partitions=4))
+def described(
+    function: str,
+    args: str = "",
+    *,
+    relaxed: bool = False,
+    room: int = 0,
+    partitions: int = 4,
+    num_splits: int = 0,
+) -> types_pb2.Job:
+    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}", args_json=args)
+    draft = types_pb2.Job(name="a", entry_point=entry, partitions=partitions, num_splits=num_splits)
+    return describe(draft, relaxed, room)
 
 
 def row_of(job: types_pb2.Job) -> tuple[Leaf, ...]:
@@ -136,16 +145,14 @@ def test_a_batched_dataset_sets_the_batch_size_of_the_job() -> None:
     ],
 )
 def test_a_large_dataset_has_more_splits(args: str, splits: int) -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:sharded", args_json=args)
-    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    job = described("sharded", args, partitions=0)
     assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
 
 
 @pytest.mark.parametrize(("room", "warned"), [(0, False), (8000, False), (7999, True)])
 def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> None:
     """The size of a text is that of the first one: 500 bytes."""
-    entry = types_pb2.EntryPoint(target="describe_of_test:texts")
-    job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), room=room)
+    job = described("texts", room=room)
     assert job.split_bytes == 2000
     found = [text for text in job.warnings if "shuffle buffers of an open split" in text]
     assert len(found) == warned
@@ -153,31 +160,25 @@ def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> 
 
 @pytest.mark.parametrize(("function", "held"), [("ragged", 10 * 128), ("nested", 2 * 64)])
 def test_elements_that_cannot_be_measured_are_described(function: str, held: int) -> None:
-    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
-    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    job = described(function, partitions=0)
     assert (job.split_bytes, job.split_bytes_at_most) == (held, False)
 
 
 def test_the_memory_is_that_of_a_split_with_the_final_number() -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:many")
-    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    job = described("many", partitions=0)
     assert (job.num_splits, job.split_bytes) == (96, 8 * 1042)
 
 
 @pytest.mark.parametrize(("files", "splits"), [(3, 3), (40, 32), (400, 96)])
 def test_splits_follow_the_number_of_files(files: int, splits: int) -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:files", args_json=f'{{"count": {files}}}')
-    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    job = described("files", f'{{"count": {files}}}', partitions=0)
     assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
     assert ["files for 8 partitions" in warning for warning in job.warnings] == [True] * (files < 8)
 
 
 def test_a_dataset_that_shards_records_has_a_warning_with_its_read_amplification() -> None:
-    entry = types_pb2.EntryPoint(
-        target="describe_of_test:sharded", args_json='{"rows": 40, "mapped": true}'
-    )
     for given, splits in ((0, 4), (12, 12)):
-        job = describe(types_pb2.Job(entry_point=entry, partitions=4, num_splits=given))
+        job = described("sharded", '{"rows": 40, "mapped": true}', num_splits=given)
         assert job.num_splits == splits
         (warning,) = job.warnings  # none that rows repeat
         assert f"read amplification is up to {splits}, because" in warning
@@ -212,14 +213,8 @@ def test_a_dataset_that_is_not_sharded_has_a_warning(
 
 
 def test_a_dataset_of_one_split_need_not_be_sharded() -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:batches")
-    job = describe(types_pb2.Job(entry_point=entry, num_splits=1, partitions=1))
+    job = described("batches", num_splits=1, partitions=1)
     assert (job.num_splits, list(job.warnings)) == (1, [])
-
-
-def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:
-    job = described("infinite")
-    assert (job.infinite, job.num_splits) == (True, 4)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +226,7 @@ def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:
         ("generator", 4, False, True),
         ("counted_generator", 16, False, False),
         ("endless_generator", 4, True, False),
+        ("seeded", 4, True, False),
     ],
 )
 def test_a_dataset_that_may_never_end_has_one_split_for_each_partition(
@@ -238,13 +234,11 @@ def test_a_dataset_that_may_never_end_has_one_split_for_each_partition(
 ) -> None:
     job = described(function)
     assert (job.num_splits, job.infinite, list(job.warnings)) == (splits, infinite, [])
-    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
-    draft = types_pb2.Job(entry_point=entry, partitions=4, num_splits=16)
     if infinite:
         with pytest.raises(ConfigError, match="only the first 4 splits would be read"):
-            describe(draft)
+            described(function, num_splits=16)
         return
-    given = describe(draft)
+    given = described(function, num_splits=16)
     assert given.num_splits == 16
     assert [text for text in given.warnings if "12 of 16 are not" in text] == list(given.warnings)
     assert len(given.warnings) == is_unknown
@@ -263,8 +257,7 @@ def test_a_dataset_without_a_graph_has_a_spec(function: str, leaf: Leaf) -> None
 
 @pytest.mark.parametrize("relaxed", [False, True])
 def test_functions_that_have_to_run_serially_get_a_warning_with_the_line(relaxed: bool) -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:counting")
-    job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), relaxed)
+    job = described("counting", relaxed=relaxed)
     line = next(i for i, it in enumerate(_CODE.split("\n"), 1) if "assign_add" in it)
     serial = [text for text in job.warnings if "num_parallel_calls" in text]
     assert len(serial) == (not relaxed)
