@@ -15,6 +15,7 @@ from distributed_input.tfdata.determinism import force_determinism, run_serially
 from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.user_code import fixed_randomness
+from tests.unit.distributed_input.tfdata.graphcases import module_of
 
 Data = tf.data.Dataset
 
@@ -145,13 +146,9 @@ def sample(row):
 
 
 @pytest.fixture
-def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    (tmp_path / "functions_of_test.py").write_text(_CODE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import functions_of_test  # type: ignore[import-not-found]
-
-    yield functions_of_test
-    monkeypatch.delitem(__import__("sys").modules, "functions_of_test")
+def functions(tmp_path: Path) -> Iterator[ModuleType]:
+    with module_of(tmp_path, "functions_of_test", _CODE) as module:
+        yield module
 
 
 def test_an_op_has_the_line_of_the_user(functions: ModuleType) -> None:

@@ -20,18 +20,13 @@ from tests.unit.distributed_input.tfdata.graphcases import (
     elements,
     epoch_of,
     run,
+    with_policy,
     write_files,
 )
 
 Data: TypeAlias = tf.data.Dataset
 SIZES = [3, 1, 4, 0, 5]
 RECORDS = sorted(f"{i}-{j}".encode() for i, size in enumerate(SIZES) for j in range(size))
-
-
-def with_policy(dataset: Data, policy: str) -> Data:
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
-    return dataset.with_options(options)
 
 
 def prepared(dataset: Data, partitions: int = 1) -> sharding.ShardableGraph:

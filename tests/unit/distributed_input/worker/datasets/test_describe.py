@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker.datasets import describe as describe_cache
 from distributed_input.worker.datasets.describe import DescribeCache, describe
+from tests.unit.distributed_input.tfdata.graphcases import module_of
 
 _CODE = """
 import numpy as np
@@ -104,11 +104,8 @@ def unsized(context):
 
 @pytest.fixture(autouse=True)
 def _module(tmp_path: Path) -> Iterator[None]:
-    (tmp_path / "describe_of_test.py").write_text(_CODE)
-    sys.path.insert(0, str(tmp_path))
-    yield
-    sys.path.remove(str(tmp_path))
-    sys.modules.pop("describe_of_test", None)
+    with module_of(tmp_path, "describe_of_test", _CODE):
+        yield
 
 
 def described(
