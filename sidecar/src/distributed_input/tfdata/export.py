@@ -133,10 +133,11 @@ def _export_plain(
     analysis = replace(analyze_dataset(prepared.graph_def, dataset), record_shard="")
     _reject_python(analysis)
     caches.check(prepared.graph_def)
-    if analysis.batch_size and remove_padding(prepared.graph_def):
+    if analysis.batches.size and remove_padding(prepared.graph_def):
         if analysis.drop_remainder and draft.remainder == types_pb2.KEEP:
             draft.remainder = types_pb2.DROP
-        analysis = replace(analysis, batched=False, drop_remainder=False)
+        rows = replace(analysis.batches, batched=False)
+        analysis = replace(analysis, batches=rows, drop_remainder=False)
         element = element.unbatched()
     job, _ = _complete(
         draft,
@@ -196,10 +197,11 @@ def _complete(
         are_full = is_dealt and analysis.drop_remainder
         loses_rows = analysis.drop_remainder and not is_dealt
         analysis = replace(analysis, drop_remainder=loses_rows)
-        if analysis.repeats_batches and job.batched and not are_full:
+        repeated = analysis.batches.repeated
+        if repeated and job.batched and not are_full:
             job.warnings.append(
-                f"{analysis.repeats_batches} follows a batch: tf.data ends each pass with a smaller"
-                " batch, here only the last batch of an epoch is smaller. Repeat before batch"
+                f"{repeated} follows a batch: tf.data ends each pass with a smaller batch, here"
+                " only the last batch of an epoch is smaller. Repeat before batch"
             )
     job.warnings.extend(warnings_of(analysis, job.num_splits))
     job.warnings.extend(hidden_batch_warnings(analysis, job, facts.get("asked_batch")))
@@ -210,8 +212,8 @@ def facts_of(analysis: GraphAnalysis, element: ElementSpec, **others: Any) -> Da
     """Return the facts of a dataset by the analysis of its graph."""
     return DatasetFacts(
         element=element,
-        batched=analysis.batched,
-        static_batch=analysis.batch_size,
+        batched=analysis.batches.batched,
+        static_batch=analysis.batches.size,
         paddings=analysis.paddings,
         infinite=analysis.infinite,
         whole=bool(analysis.record_shard),
@@ -243,7 +245,7 @@ def count_rows(dataset: tf.data.Dataset, facts: GraphAnalysis, num_splits: int) 
     elements = int(dataset.cardinality())
     if elements < 0 or not facts.shards_source:
         return None
-    return elements * num_splits * (facts.batch_size or 1)
+    return elements * num_splits * (facts.batches.size or 1)
 
 
 def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:
@@ -278,11 +280,11 @@ def hidden_batch_warnings(
 
     `asked_batch` is the argument of `get_per_replica_batch_size`, if it was called.
     """
-    if asked_batch or not (job.global_batch_size and facts.hidden_batch):
+    if asked_batch or not (job.global_batch_size and facts.batches.hidden_by):
         return []
     return [
         f"each element is one of the {job.global_batch_size} rows of a step, because"
-        f" {facts.hidden_batch} follows the batch, or has it in its function, and may return"
+        f" {facts.batches.hidden_by} follows the batch, or has it in its function, and may return"
         " something else than batches. If the elements are batches of rows, let dataset_fn call"
         " context.get_per_replica_batch_size(rows), or batch behind that op"
     ]

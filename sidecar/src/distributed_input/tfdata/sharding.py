@@ -98,7 +98,7 @@ def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]
         raise ConfigError(_refusal(op))
     warnings = (f"auto_shard_policy FILE: {_OWN_BATCHES.format(op=op)}",) if op else ()
     files = count_files(graph_def)
-    partitions = partitions_of(analyze(graph_def).batch_size)
+    partitions = partitions_of(analyze(graph_def).batches.size)
     if files is None or files >= partitions:
         return ShardableGraph(graph_def, "FILE", files, warnings)
     few = f"the dataset has {files} files for {partitions} partitions"

@@ -172,9 +172,6 @@ def test_files_are_counted(tmp_path: Path) -> None:
     }
     for count, dataset in counts.items():
         assert sharding.count_files(sharding.prepare_file_sharding(dataset)) == count
-
-
-def test_an_unprepared_graph_has_no_files_to_count() -> None:
     assert sharding.count_files(prepared(Data.range(3)).graph_def) is None
 
 

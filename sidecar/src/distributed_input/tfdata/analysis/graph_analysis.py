@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed_input.tfdata.analysis.batches import (
+    ElementBatches,
     drops_remainder,
     find_batches,
     is_batch,
@@ -26,10 +27,7 @@ class GraphAnalysis:
     """The properties of a dataset that matter for running it as splits.
 
     Attributes:
-      batch_size: rows in a batch; None if it is unknown.
-      batched: the elements are known to be batches.
-      repeats_batches: the op that repeats batches, whose passes may end with smaller ones; or "".
-      hidden_batch: the op behind which elements do not count as batches, or "".
+      batches: what is known of the batches in the dataset.
       paddings: values that fill up each component of a padded batch; (): unknown, or not padded.
       drop_remainder: a batch op drops an incomplete batch at the end of every split.
       shards_source: the shard op skips the elements of other splits at no cost.
@@ -41,10 +39,7 @@ class GraphAnalysis:
       useless_cache: a cache in memory is read only once.
     """
 
-    batch_size: int | None
-    batched: bool
-    repeats_batches: str
-    hidden_batch: str
+    batches: ElementBatches
     paddings: tuple[Any, ...]
     drop_remainder: bool
     shards_source: bool
@@ -59,12 +54,8 @@ def analyze(graph_def: GraphDef) -> GraphAnalysis:
     """Analyze a graph, canonical or not."""
     main = main_scope(graph_def)
     shards = list(_shards(main))
-    found = find_batches(main)
     return GraphAnalysis(
-        batch_size=found.size,
-        batched=found.batched,
-        repeats_batches=found.repeated,
-        hidden_batch=found.hidden_by,
+        batches=find_batches(main),
         paddings=padding_values(main),
         drop_remainder=any(
             is_batch(one) and drops_remainder(main, one) is not False for one in main.chain()
