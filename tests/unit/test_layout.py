@@ -63,9 +63,6 @@ TESTED_ELSEWHERE = {
     ),
     "distributed_input_operator/metrics.py": "tests/operator/test_prometheus.py",
     "distributed_input/tfdata/random/selecting.py": f"{_UNIT}/tfdata/random/test_selections.py",
-    "distributed_input/tfdata/analysis/endless.py": (
-        f"{_UNIT}/tfdata/analysis/test_graph_analysis.py"
-    ),
     "distributed_input/tfdata/graph/datasets.py": f"{_UNIT}/tfdata/analysis/test_graph_analysis.py",
     "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/random/generators.py": f"{_UNIT}/tfdata/random/test_seeds.py",

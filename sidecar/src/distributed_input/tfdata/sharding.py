@@ -19,13 +19,13 @@ from tensorflow.python.data.experimental.ops import distribute
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
 from distributed_input.tfdata.analysis import batches, file_splits
+from distributed_input.tfdata.analysis.file_splits import SHARD_MARK
 from distributed_input.tfdata.analysis.graph_analysis import analyze
 from distributed_input.tfdata.graph import caches, node_defs, serialization
 from distributed_input.tfdata.graph.canonical import canonicalize, serialize
 from distributed_input.tfdata.graph.datasets import PASSES, Scope, kind, main_scope
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
 
-_MARK = "_distributed_input_shard"
 # Numbers that users do not shard by: they identify the shard ops that TensorFlow inserted.
 _NUM, _INDEX = 1_597_463_007, 1_597_463_001
 _COUNT_LIMIT = 1_000_000
@@ -91,7 +91,7 @@ def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]
             raise
         warning = _dealt(op, False) if op else _UNSHARDABLE
         return ShardableGraph(whole, "DATA", None, (warning,))
-    op, is_unknown = file_splits.obstacle(graph_def, lambda node: _MARK in node.attr)
+    op, is_unknown = file_splits.obstacle(graph_def)
     if op and policy == "AUTO":
         return ShardableGraph(serialize(dataset), "DATA", None, (_dealt(op, is_unknown),))
     if op and not is_unknown:
@@ -155,7 +155,7 @@ def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
     nodes = node_defs.by_name(graph_def.node)
     for node in graph_def.node:
         if node.op == "ShardDataset" and node_defs.input_value(nodes, node, 1) == _NUM:
-            node.attr[_MARK].b = True
+            node.attr[SHARD_MARK].b = True
             node.attr["require_non_empty"].b = False
     return graph_def
 
@@ -170,7 +170,7 @@ def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> Grap
         _deal(out, num_splits, split)
     elif policy == "FILE":
         for node in list(out.node):
-            if _MARK in node.attr:
+            if SHARD_MARK in node.attr:
                 _set_shard(out, node, num_splits, split)
     elif policy not in ("OFF", ""):
         raise ConfigError(f"shard policy {policy!r}: use FILE, DATA or OFF")
@@ -223,7 +223,7 @@ def count_files(graph_def: GraphDef) -> int | None:
     The lowest count of the graph's readers. None if there are no marked shard ops or the number of
     files is not limited.
     """
-    counts = [_count(graph_def, node) for node in graph_def.node if _MARK in node.attr]
+    counts = [_count(graph_def, node) for node in graph_def.node if SHARD_MARK in node.attr]
     return min((count for count in counts if count is not None), default=None)
 
 

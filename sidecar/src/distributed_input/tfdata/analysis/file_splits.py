@@ -7,8 +7,6 @@ that are known to do so; any other op leads to splits that are dealt from the co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from distributed_input.tfdata import determinism
 from distributed_input.tfdata.analysis.batches import (
     batch_size,
@@ -32,15 +30,16 @@ from distributed_input.tfdata.graph.datasets import (
 )
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
+SHARD_MARK = "_distributed_input_shard"
+"""Attribute of the shard ops of files that TensorFlow has inserted."""
 _FITS_ROWS = REORDERS | MAPS | FILTERS | FLATTENS | {"ParseExample", "Unbatch"}
 _FITS_BATCHES = REORDERS | {"ParseExample"}
 
 
-def obstacle(graph_def: GraphDef, is_shard: Callable[[NodeDef], bool]) -> tuple[str, bool]:
-    """Return the op because of which files cannot be split, or "".
+def obstacle(graph_def: GraphDef) -> tuple[str, bool]:
+    """Return the op because of which files cannot be split, or "". The graph has marked shards.
 
-    Also return whether it is a map of batches, which may still work on each row alone. `is_shard`
-    returns whether a node is one of the shard ops of files that the graph has.
+    Also return whether it is a map of batches, which may still work on each row alone.
     """
     serial = determinism.serial_ops(graph_def)
     if serial:
@@ -48,7 +47,7 @@ def obstacle(graph_def: GraphDef, is_shard: Callable[[NodeDef], bool]) -> tuple[
     main = main_scope(graph_def)
     after: list[NodeDef] = []
     for node in main.chain():
-        if is_shard(node):
+        if SHARD_MARK in node.attr:
             return _obstacle(main, after)
         after.append(node)
     return str(after[-1].op), False  # it joins several datasets, or its function has the shard
