@@ -119,8 +119,7 @@ def _export_function(
             job.warnings.append(alike)
     if any(map(selections.has_random_order, parts)):
         job.order_version = identity.ORDER_VERSION
-    job.split_bytes = buffers.held_bytes(parts[0])
-    job.split_bytes_at_most = buffers.may_hold_less(parts[0])
+    job.split_bytes, job.split_bytes_at_most = buffers.held_bytes(parts[0])
     return job, packing.pack(parts)
 
 
@@ -157,8 +156,7 @@ def _export_plain(
         for split in (0, splits - 1)
     }
     job.shards_by_split.extend(selecting.shards_by_split(ends, splits))
-    job.split_bytes = buffers.held_bytes(prepared.graph_def)
-    job.split_bytes_at_most = buffers.may_hold_less(prepared.graph_def)
+    job.split_bytes, job.split_bytes_at_most = buffers.held_bytes(prepared.graph_def)
     if prepared.policy == "DATA" and job.num_splits > 1:
         job.warnings.append(
             f"DATA sharding: each of the {job.num_splits} splits reads and computes the whole"

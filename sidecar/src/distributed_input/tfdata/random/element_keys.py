@@ -117,12 +117,12 @@ class _KeyedFunctions:
         """
         function = self._library[name]
         index = len(function.signature.input_arg) - captures
-        copy = name, index, loop
+        key = name, index, loop
         shared = name not in self._drawing or len(self.added) >= _MAX_FUNCTIONS
-        if shared and copy in self._copies:
-            return self._copies[copy]
+        if shared and key in self._copies:
+            return self._copies[key]
         body = FunctionBody(function, f"{name}_keyed_{len(self.added)}", index)
-        keyed = self._copies[copy] = str(body.function.signature.name)
+        keyed = self._copies[key] = str(body.function.signature.name)
         self.added[keyed] = body.function
         self._replace_all(body, self._states[name])
         if loop:

@@ -70,8 +70,8 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     )
     job = jobs.complete(draft, described)
     first = definition if job.num_splits == splits else definitions.graph_of(job, 0)
-    job.split_bytes = buffers.held_bytes(first, None if graph.python_ops else _measure)
-    job.split_bytes_at_most = buffers.may_hold_less(first)
+    measure = None if graph.python_ops else _measure
+    job.split_bytes, job.split_bytes_at_most = buffers.held_bytes(first, measure)
     job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
     job.warnings.extend(export.hidden_batch_warnings(graph, job, context.global_batch_size))
