@@ -62,25 +62,10 @@ TESTED_ELSEWHERE = {
     "distributed_input_operator/certificates/x509_parts.py": (
         "tests/unit/distributed_input_operator/certificates/test_renewal.py"
     ),
-    **{
-        f"distributed_input/tfdata/random/{name}.py": f"{_UNIT}/tfdata/random/test_selections.py"
-        for name in ("alignment", "selecting")
-    },
-    "distributed_input/tfdata/analysis/endless.py": (
-        f"{_UNIT}/tfdata/analysis/test_graph_analysis.py"
-    ),
-    **{
-        f"distributed_input/tfdata/graph/{name}.py": (
-            f"{_UNIT}/tfdata/analysis/test_graph_analysis.py"
-        )
-        for name in ("dataset_ops", "scopes")
-    },
-    "distributed_input/tfdata/graph/function_names.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
+    "distributed_input/tfdata/random/selecting.py": f"{_UNIT}/tfdata/random/test_selections.py",
+    "distributed_input/tfdata/graph/datasets.py": f"{_UNIT}/tfdata/analysis/test_graph_analysis.py",
     "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
     "distributed_input/tfdata/random/generators.py": f"{_UNIT}/tfdata/random/test_seeds.py",
-    "distributed_input/tfdata/random/key_datasets.py": (
-        f"{_UNIT}/tfdata/random/test_element_keys.py"
-    ),
 }
 """Modules without a unit test of their own, and the test file that covers them."""
 

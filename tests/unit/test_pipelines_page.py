@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from distributed_input.tfdata.determinism import depends_on_order
 from distributed_input.tfdata.random import generators
-from distributed_input.tfdata.random.order_dependence import depends_on_order
 from distributed_input.tfdata.random.stateless_ops import REPLACED
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"

@@ -84,10 +84,11 @@ def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.1)
 
 
-def ring_of(data: Input) -> tuple[int, int]:
+def slots_of(data: Input) -> tuple[int, int]:
     """Return the address and size of the shared memory in this process."""
-    channel = data._consumer._session.channel
-    return channel._slots.address, data._consumer.welcome.slots_bytes
+    slots = data._consumer._session.channel._slots
+    assert slots is not None
+    return slots.address, data._consumer.welcome.slots_bytes
 
 
 def address_of(tensor: Any) -> int:
@@ -99,7 +100,7 @@ def address_of(tensor: Any) -> int:
 
 
 def in_ring(data: Input, address: int) -> bool:
-    start, size = ring_of(data)
+    start, size = slots_of(data)
     return start <= address < start + size
 
 

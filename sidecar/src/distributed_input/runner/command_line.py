@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -47,11 +48,22 @@ class Command(click.Command):
             return args.EXIT_CONFIG if isinstance(error, ConfigError) else 1
 
 
-SECONDS = click.FloatRange(0)
-POSITIVE_SECONDS = click.FloatRange(0, min_open=True)
+class _Seconds(click.FloatRange):
+    """A time, which `nan` and `inf` are not."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is not a time in seconds", param, ctx)
+        return seconds
+
+
+SECONDS = _Seconds(0)
+POSITIVE_SECONDS = _Seconds(0, min_open=True)
 COUNT = click.IntRange(1)
-SECONDS.name = POSITIVE_SECONDS.name = "seconds"  # in the help
-COUNT.name = "n"
+COUNT.name = "n"  # in the help
 
 
 def command(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.dataset_ops import kind
+from distributed_input.tfdata.graph.datasets import kind
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
 
 _LARGE = 1 << 16  # a slot of a shuffle buffer has 24 bytes, and TensorFlow allocates them all
@@ -32,35 +32,24 @@ def bound_shuffles(graph_def: GraphDef) -> None:
 
 def held_bytes(
     graph_def: GraphDef, measure: Callable[[tf.data.Dataset], int | None] | None = None
-) -> int:
-    """Return about how many bytes the shuffle buffers of an open split hold.
+) -> tuple[int, bool]:
+    """Return about how many bytes the shuffle buffers of an open split hold, and whether at most.
 
-    Args:
-      graph_def: the graph of a split.
-      measure: returns the size of an element of a dataset whose elements have no fixed size; None:
-        unknown. An unknown dimension counts as 1, and a string or a variant as 64 bytes.
+    They may hold less if TensorFlow does not know how many elements the input of one has: the user
+    may have chosen the size of the buffer for the whole dataset. `measure` returns the size of an
+    element of a dataset whose elements have no fixed size; None: unknown. Then an unknown dimension
+    counts as 1, and a string or a variant as 64 bytes.
     """
-    total = 0
+    total, at_most = 0, False
     for node, size in _shuffles(graph_def):
         source = sharding.input_of(graph_def, node)
         elements = int(source.cardinality())
+        at_most = at_most or elements == tf.data.UNKNOWN_CARDINALITY
         held = min(size, elements) if elements >= 0 else size
         known, is_fixed = _spec_bytes(source.element_spec)
         found = None if is_fixed or measure is None else measure(source)
         total += held * (known if found is None else found)
-    return total
-
-
-def may_hold_less(graph_def: GraphDef) -> bool:
-    """Return whether a buffer may hold less than `held_bytes` returns.
-
-    This is so if TensorFlow does not know how many elements its input has: the user may have chosen
-    the size of the buffer for the whole dataset.
-    """
-    return any(
-        sharding.input_of(graph_def, node).cardinality() == tf.data.UNKNOWN_CARDINALITY
-        for node, _ in _shuffles(graph_def)
-    )
+    return total, at_most
 
 
 def _shuffles(graph_def: GraphDef) -> Iterator[tuple[NodeDef, int]]:

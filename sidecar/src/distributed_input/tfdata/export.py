@@ -14,33 +14,28 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import identity, jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import buffers, dataset_functions, determinism, sharding, user_code
-from distributed_input.tfdata.analysis import padding
+from distributed_input.tfdata import buffers, determinism, sharding, user_code
 from distributed_input.tfdata.analysis.batches import (
     disable_drop_remainder,
+    remove_padding,
     with_unknown_batch_size,
 )
 from distributed_input.tfdata.analysis.graph_analysis import GraphAnalysis, analyze
 from distributed_input.tfdata.graph import caches, node_defs, packing
 from distributed_input.tfdata.graph.canonical import serialize
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import selecting, selections
 from distributed_input.tfdata.random.seeds import reseed
 from distributed_input.tfdata.type_specs import check_spec, from_tf
+from distributed_input.tfdata.user_code import SplitInputContext
 
 
 def export_job(draft: types_pb2.Job, dataset: Any) -> tuple[types_pb2.Job, bytes]:
     """Return a trainer's dataset as a job, and as the bytes that workers need.
 
-    Args:
-      draft: the job as the resource defines it.
-      dataset: a tf.data.Dataset, which is split by the auto-shard policy in its options; or a
-        dataset_fn, which is called once for every split.
-
-    Returns:
-      The job without its dataset's id, and the serialized GraphDataset. The same program always
-      returns the same bytes.
+    A tf.data.Dataset is split by the auto-shard policy in its options. A dataset_fn is called once
+    for every split. The job has no id of its dataset yet. The same program always returns the same
+    bytes.
 
     Raises:
       ConfigError: the dataset calls Python, its policy cannot be applied, or it caches to files in
@@ -66,19 +61,8 @@ def split_graph(
 ) -> tuple[GraphDef, bool]:
     """Return the graph of one split of one epoch, on a worker.
 
-    `packing.restore` adds the large constants, which the graph lacks.
-
-    Args:
-      dataset: the exported dataset.
-      num_splits: the job's number of splits.
-      split: the index of the split.
-      seed: the job's seed.
-      epoch: the index of the epoch, from 0.
-      relaxed: random values may differ when the split runs again.
-      shards_by_split: of the job.
-
-    Returns:
-      The graph, and whether it has to run serially.
+    `packing.restore` adds the large constants, which the graph lacks. Also return whether it has to
+    run serially. With `relaxed`, random values may differ when the split runs again.
     """
     graph_def = packing.load_bare(dataset, split)
     graph_def = sharding.shard(graph_def, dataset.shard_policy, num_splits, split)
@@ -135,8 +119,7 @@ def _export_function(
             job.warnings.append(alike)
     if any(map(selections.has_random_order, parts)):
         job.order_version = identity.ORDER_VERSION
-    job.split_bytes = buffers.held_bytes(parts[0])
-    job.split_bytes_at_most = buffers.may_hold_less(parts[0])
+    job.split_bytes, job.split_bytes_at_most = buffers.held_bytes(parts[0])
     return job, packing.pack(parts)
 
 
@@ -145,13 +128,15 @@ def _export_plain(
 ) -> tuple[types_pb2.Job, types_pb2.GraphDataset]:
     element = from_tf(dataset.element_spec)
     prepared = sharding.prepare(dataset, lambda rows: jobs.partitions_of_draft(draft, rows))
-    analysis = analyze_dataset(prepared.graph_def, dataset)
+    # Its own shard ops do not make its splits.
+    analysis = replace(analyze_dataset(prepared.graph_def, dataset), record_shard="")
     _reject_python(analysis)
     caches.check(prepared.graph_def)
-    if analysis.batch_size and padding.remove(prepared.graph_def):
+    if analysis.batches.size and remove_padding(prepared.graph_def):
         if analysis.drop_remainder and draft.remainder == types_pb2.KEEP:
             draft.remainder = types_pb2.DROP
-        analysis = replace(analysis, batched=False, drop_remainder=False)
+        rows = replace(analysis.batches, batched=False)
+        analysis = replace(analysis, batches=rows, drop_remainder=False)
         element = element.unbatched()
     job, _ = _complete(
         draft,
@@ -171,8 +156,7 @@ def _export_plain(
         for split in (0, splits - 1)
     }
     job.shards_by_split.extend(selecting.shards_by_split(ends, splits))
-    job.split_bytes = buffers.held_bytes(prepared.graph_def)
-    job.split_bytes_at_most = buffers.may_hold_less(prepared.graph_def)
+    job.split_bytes, job.split_bytes_at_most = buffers.held_bytes(prepared.graph_def)
     if prepared.policy == "DATA" and job.num_splits > 1:
         job.warnings.append(
             f"DATA sharding: each of the {job.num_splits} splits reads and computes the whole"
@@ -197,43 +181,42 @@ def _complete(
     **facts: Any,
 ) -> tuple[types_pb2.Job, bool]:
     """Return the job, and whether drop_remainder was disabled in the graph for it."""
-    plain = facts.get("plain", False)  # its own shard ops do not make its splits
-
-    def complete(analysis: GraphAnalysis, element: ElementSpec) -> types_pb2.Job:
-        return jobs.complete(
-            draft,
-            DatasetFacts(
-                element=element,
-                batched=analysis.batched,
-                static_batch=analysis.batch_size,
-                paddings=analysis.paddings,
-                infinite=analysis.infinite,
-                whole=bool(analysis.record_shard) and not plain,
-                **facts,
-            ),
-        )
-
-    job = complete(analysis, element)
+    job = jobs.complete(draft, facts_of(analysis, element, **facts))
     is_dealt = job.shard_policy in ("DATA", "OFF")  # the batches are those of TensorFlow
     may_disable = analysis.drop_remainder and job.batched
     disabled = bool(may_disable and disable_drop_remainder(graph_def, in_repeats=not is_dealt))
     if disabled:
-        analysis = replace(analyze(graph_def), infinite=analysis.infinite)
-        job = complete(analysis, with_unknown_batch_size(element))
+        infinite, record_shard = analysis.infinite, analysis.record_shard
+        analysis = replace(analyze(graph_def), infinite=infinite, record_shard=record_shard)
+        job = jobs.complete(draft, facts_of(analysis, with_unknown_batch_size(element), **facts))
         if job.remainder == types_pb2.KEEP:
             job.remainder = types_pb2.DROP
-    if plain:
+    if facts.get("plain"):
         are_full = is_dealt and analysis.drop_remainder
         loses_rows = analysis.drop_remainder and not is_dealt
-        analysis = replace(analysis, record_shard="", drop_remainder=loses_rows)
-        if analysis.repeats_batches and job.batched and not are_full:
+        analysis = replace(analysis, drop_remainder=loses_rows)
+        repeated = analysis.batches.repeated
+        if repeated and job.batched and not are_full:
             job.warnings.append(
-                f"{analysis.repeats_batches} follows a batch: tf.data ends each pass with a smaller"
-                " batch, here only the last batch of an epoch is smaller. Repeat before batch"
+                f"{repeated} follows a batch: tf.data ends each pass with a smaller batch, here"
+                " only the last batch of an epoch is smaller. Repeat before batch"
             )
     job.warnings.extend(warnings_of(analysis, job.num_splits))
     job.warnings.extend(hidden_batch_warnings(analysis, job, facts.get("asked_batch")))
     return job, disabled
+
+
+def facts_of(analysis: GraphAnalysis, element: ElementSpec, **others: Any) -> DatasetFacts:
+    """Return the facts of a dataset by the analysis of its graph."""
+    return DatasetFacts(
+        element=element,
+        batched=analysis.batches.batched,
+        static_batch=analysis.batches.size,
+        paddings=analysis.paddings,
+        infinite=analysis.infinite,
+        whole=bool(analysis.record_shard),
+        **others,
+    )
 
 
 def _reject_python(facts: GraphAnalysis) -> None:
@@ -255,30 +238,20 @@ def count_rows(dataset: tf.data.Dataset, facts: GraphAnalysis, num_splits: int) 
     """Return about how many rows all splits have together.
 
     None if that is unknown, or if each split also reads the rows of the others: more splits would
-    then read more.
-
-    Args:
-      dataset: the first split.
-      facts: of its graph.
-      num_splits: the number of splits that it is one of.
+    then read more. `dataset` is the first of the splits, and `facts` are those of its graph.
     """
     elements = int(dataset.cardinality())
     if elements < 0 or not facts.shards_source:
         return None
-    return elements * num_splits * (facts.batch_size or 1)
+    return elements * num_splits * (facts.batches.size or 1)
 
 
 def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:
-    """Return a warning if a dataset has to run serially, with the ops and the user's lines.
-
-    Args:
-      graph_def: the canonical graph of the dataset.
-      dataset: the dataset in the process that built it.
-    """
+    """Return a warning if a dataset has to run serially, with the ops and the user's lines."""
     found = determinism.serial_ops(graph_def)
     if not found:
         return []
-    lines = dataset_functions.lines_of(dataset)
+    lines = determinism.lines_of(dataset)
     ops = ", ".join(
         f"{it.op} in {it.function}" + (f" ({lines[it.op]})" if it.op in lines else "")
         for it in found
@@ -290,12 +263,7 @@ def serial_warnings(graph_def: GraphDef, dataset: tf.data.Dataset) -> list[str]:
 
 
 def repeated_rows_warning(name: str, num_splits: int) -> str:
-    """Return the warning for a function that returns the same dataset for each split.
-
-    Args:
-      name: of the function.
-      num_splits: the number of splits.
-    """
+    """Return the warning for a function that returns the same dataset for each split."""
     return (
         f"{name} returns the same dataset for split 0 and split {num_splits - 1}, so each row is"
         f" read {num_splits} times, once by each split: shard it, for example with dataset.shard("
@@ -308,16 +276,13 @@ def hidden_batch_warnings(
 ) -> list[str]:
     """Return a warning if the user may regard elements as batches, which count as rows here.
 
-    Args:
-      facts: of the dataset's graph.
-      job: the job, complete.
-      asked_batch: the argument of `get_per_replica_batch_size`, if it was called.
+    `asked_batch` is the argument of `get_per_replica_batch_size`, if it was called.
     """
-    if asked_batch or not (job.global_batch_size and facts.hidden_batch):
+    if asked_batch or not (job.global_batch_size and facts.batches.hidden_by):
         return []
     return [
         f"each element is one of the {job.global_batch_size} rows of a step, because"
-        f" {facts.hidden_batch} follows the batch, or has it in its function, and may return"
+        f" {facts.batches.hidden_by} follows the batch, or has it in its function, and may return"
         " something else than batches. If the elements are batches of rows, let dataset_fn call"
         " context.get_per_replica_batch_size(rows), or batch behind that op"
     ]

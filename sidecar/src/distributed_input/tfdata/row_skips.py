@@ -13,12 +13,11 @@ from typing import Any
 
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.analysis.batches import batch_size, drops_remainder
+from distributed_input.tfdata.determinism import depends_on_order
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.dataset_ops import FLATTENS, MAPS, PASSES, kind
+from distributed_input.tfdata.graph.datasets import FLATTENS, MAPS, PASSES, Scope, kind, main_scope
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import Scope, main_scope
-from distributed_input.tfdata.random.key_datasets import DROPS_KEY, has_keys
-from distributed_input.tfdata.random.order_dependence import depends_on_order
+from distributed_input.tfdata.random.element_keys import DROPS_KEY, has_keys
 
 _BATCHES = frozenset(["Batch", "ParallelBatch", "PaddedBatch"])
 _FLATTENS = FLATTENS - {"LegacyParallelInterleave"}
@@ -28,10 +27,8 @@ _FLATTENS = FLATTENS - {"LegacyParallelInterleave"}
 class RowSkip:
     """Where rows are skipped.
 
-    Attributes:
-      rows: the number of skipped rows must be a multiple of this.
-      edges: the inputs of nodes at which as many elements are skipped: the node, and the index of
-        the input.
+    The number of skipped rows must be a multiple of `rows`. As many elements are skipped at each of
+    the edges: a node, and the index of its input.
     """
 
     rows: int
@@ -41,9 +38,7 @@ class RowSkip:
 def find(graph_def: GraphDef, batched: bool) -> RowSkip | None:
     """Return where a split skips rows; None if it cannot, or if it would save no calls.
 
-    Args:
-      graph_def: the graph of a split, with the seeds of an epoch and the keys of its elements.
-      batched: whether its elements are batches of rows.
+    The graph has the seeds of an epoch and the keys of its elements.
     """
     library = node_defs.library(graph_def)
     if any(
@@ -67,13 +62,7 @@ def find(graph_def: GraphDef, batched: bool) -> RowSkip | None:
 
 
 def skip(graph_def: GraphDef, where: RowSkip, rows: int) -> GraphDef:
-    """Return the graph of a split without its first rows, as a new graph.
-
-    Args:
-      graph_def: the graph for which `find` has returned `where`.
-      where: where rows are skipped.
-      rows: a multiple of `where.rows`.
-    """
+    """Return the graph of a split without its first rows, as a new graph."""
     out = node_defs.copy_of(graph_def)
     nodes = node_defs.by_name(out.node)
     for name, index in where.edges:
@@ -92,11 +81,9 @@ def skip(graph_def: GraphDef, where: RowSkip, rows: int) -> GraphDef:
 class _RowWalk:
     """The nodes from the end of a dataset towards its source that map and batch elements.
 
-    Attributes:
-        size: rows in a batch; 1: elements are rows; None: the batch was not found.
-        maps: number of maps.
-        is_aligned: whether only whole batches may be skipped.
-        zips: nodes that zip elements with their keys, which are skipped too.
+    `size` is the number of rows in a batch; 1: elements are rows; None: the batch was not found.
+    `is_aligned`: only whole batches may be skipped. `zips`: nodes that zip elements with their
+    keys, which are skipped too.
     """
 
     def __init__(self, main: Scope, batched: bool) -> None:

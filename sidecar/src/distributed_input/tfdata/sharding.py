@@ -1,32 +1,35 @@
-"""Sharding of a plain dataset into splits: by files, by elements, or not at all.
+"""Sharding of datasets into splits: by files, by elements, or not at all.
 
 FILE sharding is prepared once, in the trainer: TensorFlow finds the readers and inserts a shard op
 before each. These ops are marked in the graph, so that a split sets its index on them and never on
 a shard op of the user. Unlike TensorFlow's, these shards may be empty.
+
+`dataset.shard(n, i)` after a reader or a function keeps one of n records. What comes before it is
+the same dataset in all splits, so a worker can read the records once for all splits that it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
-from distributed_input.tfdata.analysis import batches, file_splits, padding
+from distributed_input.tfdata.analysis import batches, file_splits
+from distributed_input.tfdata.analysis.file_splits import SHARD_MARK
 from distributed_input.tfdata.analysis.graph_analysis import analyze
-from distributed_input.tfdata.graph import node_defs, serialization
+from distributed_input.tfdata.graph import caches, node_defs, serialization
 from distributed_input.tfdata.graph.canonical import canonicalize, serialize
-from distributed_input.tfdata.graph.dataset_ops import PASSES, kind
-from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import main_scope
+from distributed_input.tfdata.graph.datasets import PASSES, Scope, kind, main_scope
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
 
-_MARK = "_distributed_input_shard"
 # Numbers that users do not shard by: they identify the shard ops that TensorFlow inserted.
 _NUM, _INDEX = 1_597_463_007, 1_597_463_001
 _COUNT_LIMIT = 1_000_000
+_MAY_DIFFER = caches.OPS | PYTHON_OPS | {"ShardDataset"}  # between splits
 _UNSHARDABLE = (
     "In AUTO-mode, and switching to DATA-based sharding, instead of FILE-based sharding as we"
     " cannot find appropriate reader dataset op(s) to shard. Consider either turning off"
@@ -48,11 +51,8 @@ _OWN_BATCHES = (
 class ShardableGraph:
     """A plain dataset that `shard` can split.
 
-    Attributes:
-      graph_def: the canonical graph.
-      policy: the policy that is applied: FILE, DATA or OFF.
-      files: the number of files for FILE sharding, if it is known.
-      warnings: messages for the user.
+    `policy` is the one that is applied: FILE, DATA or OFF. `files` is the number of files for FILE
+    sharding, if it is known.
     """
 
     graph_def: GraphDef
@@ -64,10 +64,8 @@ class ShardableGraph:
 def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]) -> ShardableGraph:
     """Prepare a plain dataset for the auto-shard policy in its options.
 
-    Args:
-      dataset: any dataset.
-      partitions_of: returns the number of partitions for the dataset's batch size. Each partition
-        needs at least one file.
+    `partitions_of` returns the number of partitions for the dataset's batch size. Each partition
+    needs at least one file.
 
     Raises:
       ConfigError: the policy is HINT, or it is FILE and the dataset reads no files or has an op
@@ -93,14 +91,14 @@ def prepare(dataset: tf.data.Dataset, partitions_of: Callable[[int | None], int]
             raise
         warning = _dealt(op, False) if op else _UNSHARDABLE
         return ShardableGraph(whole, "DATA", None, (warning,))
-    op, is_unknown = file_splits.obstacle(graph_def, lambda node: _MARK in node.attr)
+    op, is_unknown = file_splits.obstacle(graph_def)
     if op and policy == "AUTO":
         return ShardableGraph(serialize(dataset), "DATA", None, (_dealt(op, is_unknown),))
     if op and not is_unknown:
         raise ConfigError(_refusal(op))
     warnings = (f"auto_shard_policy FILE: {_OWN_BATCHES.format(op=op)}",) if op else ()
     files = count_files(graph_def)
-    partitions = partitions_of(analyze(graph_def).batch_size)
+    partitions = partitions_of(analyze(graph_def).batches.size)
     if files is None or files >= partitions:
         return ShardableGraph(graph_def, "FILE", files, warnings)
     few = f"the dataset has {files} files for {partitions} partitions"
@@ -157,7 +155,7 @@ def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
     nodes = node_defs.by_name(graph_def.node)
     for node in graph_def.node:
         if node.op == "ShardDataset" and node_defs.input_value(nodes, node, 1) == _NUM:
-            node.attr[_MARK].b = True
+            node.attr[SHARD_MARK].b = True
             node.attr["require_non_empty"].b = False
     return graph_def
 
@@ -165,18 +163,14 @@ def prepare_file_sharding(dataset: tf.data.Dataset) -> GraphDef:
 def shard(graph_def: GraphDef, policy: str, num_splits: int, split: int) -> GraphDef:
     """Return the graph of one split, as a new graph.
 
-    Args:
-      graph_def: the result of `prepare`.
-      policy: FILE or DATA; OFF or "" for an unchanged graph.
-      num_splits: the number of splits.
-      split: the index of the split.
+    The policy is FILE or DATA; OFF or "" for an unchanged graph.
     """
     out = node_defs.copy_of(graph_def)
     if policy == "DATA":
         _deal(out, num_splits, split)
     elif policy == "FILE":
         for node in list(out.node):
-            if _MARK in node.attr:
+            if SHARD_MARK in node.attr:
                 _set_shard(out, node, num_splits, split)
     elif policy not in ("OFF", ""):
         raise ConfigError(f"shard policy {policy!r}: use FILE, DATA or OFF")
@@ -192,7 +186,7 @@ def _deal(graph_def: GraphDef, num_splits: int, split: int) -> None:
     main = main_scope(graph_def)
     above, whole = node_defs.retval(graph_def), main.output
     for node in main.chain():
-        if kind(node.op) in ("Batch", "ParallelBatch") and padding.ROW not in node.attr:
+        if kind(node.op) in ("Batch", "ParallelBatch") and batches.PADDED_ROW not in node.attr:
             known = batches.batch_size(main, node), batches.drops_remainder(main, node)
             if known[0] is not None and known[1] is False:
                 above, whole = node, main.input(node)
@@ -226,25 +220,18 @@ def output_attr(graph_def: GraphDef, node: NodeDef, key: str) -> Any:
 def count_files(graph_def: GraphDef) -> int | None:
     """Count the files of a FILE-sharded graph: additional splits would be empty.
 
-    Returns:
-      The lowest count of the graph's readers, or None if there are no marked shard ops or the
-      number of files is not limited.
+    The lowest count of the graph's readers. None if there are no marked shard ops or the number of
+    files is not limited.
     """
-    counts = []
-    for node in graph_def.node:
-        if _MARK in node.attr:
-            counts.append(_count(graph_def, node))
-    known = [count for count in counts if count is not None]
-    return min(known) if known else None
+    counts = [_count(graph_def, node) for node in graph_def.node if SHARD_MARK in node.attr]
+    return min((count for count in counts if count is not None), default=None)
 
 
 def count_before(graph_def: GraphDef, shards: Sequence[str]) -> int | None:
     """Return the number of elements before these shard ops: the largest one.
 
-    Additional splits would be empty. Nothing is read.
-
-    Returns:
-      None if there are no shard ops, or if TensorFlow does not know one of the numbers.
+    Additional splits would be empty. Nothing is read. None if there are no shard ops, or if
+    TensorFlow does not know one of the numbers.
     """
     nodes = node_defs.by_name(graph_def.node)
     counts = [int(input_of(graph_def, nodes[name]).cardinality()) for name in shards]
@@ -267,10 +254,65 @@ def input_of(graph_def: GraphDef, node: NodeDef) -> tf.data.Dataset:
     """Return the dataset that is the first input of a dataset op."""
     part = node_defs.copy_of(graph_def)
     node_defs.retval(part).input[0] = node.input[0]
-    types = output_attr(part, node, "output_types").list.type
-    shapes = output_attr(part, node, "output_shapes").list.shape
-    spec = tuple(
-        tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(kind))
-        for kind, shape in zip(types, shapes, strict=True)
-    )
+    spec = _specs_of(part, node)
     return serialization.instantiate(canonicalize(part), spec[0] if len(spec) == 1 else spec)
+
+
+def _specs_of(graph_def: GraphDef, node: NodeDef) -> tuple[tf.TensorSpec, ...]:
+    types = output_attr(graph_def, node, "output_types").list.type
+    shapes = output_attr(graph_def, node, "output_shapes").list.shape
+    return tuple(
+        tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(dtype))
+        for dtype, shape in zip(types, shapes, strict=True)
+    )
+
+
+class RecordShard(NamedTuple):
+    """A split that keeps every n-th record of a source, and at most batches them afterwards.
+
+    `source` is canonical, and equal in all splits. `spec` has the specs of a record's components,
+    with all sizes.
+    """
+
+    source: GraphDef
+    spec: tuple[tf.TensorSpec, ...]
+
+
+def find_record_shard(
+    graph_def: GraphDef, num_splits: int, split: int, batched: bool
+) -> RecordShard | None:
+    """Return the record shard of a split; None if it has none, or if its source cannot be shared.
+
+    A source with a cache or with another shard may differ between splits. So may one with Python
+    functions, which may use the number of the split or of the epoch. Records of different sizes
+    cannot be dealt in batches. The graph has the seeds of an epoch.
+    """
+    main = main_scope(graph_def)
+    name = analyze(graph_def).record_shard
+    if not name or num_splits == 1 or _count_batches(main, name) != int(batched):
+        return None
+    node = main.nodes[name]
+    if [main.value(node, index) for index in (1, 2)] != [num_splits, split]:
+        return None
+    before = node_defs.copy_of(graph_def)
+    node_defs.retval(before).input[0] = node.input[0]
+    source = canonicalize(before)
+    if not {each.op for each in node_defs.all_nodes(source)}.isdisjoint(_MAY_DIFFER):
+        return None
+    spec = _specs_of(graph_def, node)
+    is_fixed = all(one.shape.is_fully_defined() and one.dtype != tf.variant for one in spec)
+    return RecordShard(source, spec) if is_fixed else None
+
+
+def _count_batches(main: Scope, shard: str) -> int | None:
+    """Return how many ops batch what the shard returns; None if an op does anything else."""
+    count = 0
+    for node in main.chain():
+        if node.name == shard:
+            return count
+        is_batch = kind(node.op) in ("Batch", "ParallelBatch")
+        if is_batch and batches.drops_remainder(main, node) is False:
+            count += 1
+        elif kind(node.op) not in PASSES:
+            return None
+    return None

@@ -26,9 +26,7 @@ _PAGE = 4096
 class TimedReader:
     """A loop over a dataset that does nothing but read it.
 
-    Attributes:
-      elements: the dataset; each iteration is an epoch.
-      batched: whether an element is a batch of rows. Otherwise an element counts as a row.
+    Each iteration over `elements` is an epoch. An element that is not batched counts as a row.
     """
 
     elements: Iterable[Any]

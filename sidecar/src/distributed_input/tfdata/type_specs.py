@@ -6,7 +6,7 @@ dense tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -22,24 +22,15 @@ from distributed_input.rows.elements import ElementSpec, Leaf
 def from_tf(element_spec: Any) -> ElementSpec:
     """Return the spec of a dataset's elements.
 
-    Args:
-      element_spec: the value of `tf.data.Dataset.element_spec`.
-
     Raises:
       SpecError: a component has an unsupported kind or type, or it is ragged or sparse and its rank
         is unknown; the message names it.
     """
-    leaves: list[Leaf] = []
-
-    def add(path: str, spec: Any) -> int:
-        leaves.append(_leaf(path, spec))
-        return len(leaves) - 1
 
     def is_none(value: Any) -> bool:
         return value is None or isinstance(value, NoneTensorSpec)
 
-    structure = nested.build(element_spec, add, is_none=is_none)
-    return ElementSpec(structure, tuple(leaves))
+    return _spec(element_spec, _leaf, is_none=is_none)
 
 
 def from_values(element: Any) -> ElementSpec:
@@ -52,23 +43,24 @@ def from_values(element: Any) -> ElementSpec:
     Raises:
       SpecError: a component has an unsupported kind or type; the message names it.
     """
+    return _spec(element, _leaf_of_value, list_is_leaf=True)
+
+
+def _spec(element: Any, leaf_of: Callable[[str, Any], Leaf], **options: Any) -> ElementSpec:
     leaves: list[Leaf] = []
 
     def add(path: str, value: Any) -> int:
-        leaves.append(_leaf_of_value(path, value))
+        leaves.append(leaf_of(path, value))
         return len(leaves) - 1
 
-    structure = nested.build(element, add, list_is_leaf=True)
-    return ElementSpec(structure, tuple(leaves))
+    return ElementSpec(nested.build(element, add, **options), tuple(leaves))
 
 
 def spec_of_iterable(elements: Iterable[Any], function: object = None) -> ElementSpec:
     """Return the spec of a Python iterable's elements.
 
-    Args:
-      elements: the iterable. Its first element has the spec, unless it or the function has the
-        attribute `element_spec`, with `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`.
-      function: the function that returned the iterable.
+    Its first element has the spec, unless it or the function that returned it has the attribute
+    `element_spec`, with `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`.
 
     Raises:
       SpecError: there are no elements, or the first one is not a nested structure of arrays.
@@ -98,10 +90,7 @@ def graph_spec(element: ElementSpec) -> Any:
 def to_tf(spec: ElementSpec, batched: bool = False, static_batch: int | None = None) -> Any:
     """Return the nested `tf.TypeSpec`s of a row, of a whole element, or of a batch of rows.
 
-    Args:
-      spec: of a row or of a whole element.
-      batched: add a leading dimension for the rows.
-      static_batch: the size of that dimension, if it is known.
+    A batch has a leading dimension for the rows, of size `static_batch` if that is known.
     """
     rows = [static_batch] if batched else []
     leaves = [_type_spec(leaf, rows) for leaf in spec.leaves]
@@ -110,11 +99,6 @@ def to_tf(spec: ElementSpec, batched: bool = False, static_batch: int | None = N
 
 def check_spec(element_spec: Any, expected: ElementSpec, split: int) -> None:
     """Check that the elements of a split have the job's spec.
-
-    Args:
-      element_spec: nested `tf.TypeSpec`s of the elements of the split.
-      expected: the spec of the job's elements.
-      split: the index of the split.
 
     Raises:
       SpecError: the specs differ. Names the component.

@@ -21,8 +21,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context as tf_context
 from tensorflow.python.framework import ops, random_seed
 
-from distributed_input.api.errors import DatasetFnError, DistributedInputError
-from distributed_input.tfdata.input_context import SplitInputContext
+from distributed_input.api.errors import ConfigError, DatasetFnError, DistributedInputError
+from distributed_input.assignment import splits as assignment
 
 _NODE = re.compile(r"\{\{function_node [^}]*\}\} ")
 """TensorFlow's name of the op that runs the dataset, which is always the same."""
@@ -91,10 +91,8 @@ def functions_unseeded() -> Iterator[None]:
 def user_errors(what: str, place: str = "", exits: bool = False) -> Iterator[None]:
     """Raise errors of the user's code as DatasetFnError, with the lines that caused them.
 
-    Args:
-      what: names the code.
-      place: what the code ran for; it ends the first line of the message. "": nothing.
-      exits: whether SystemExit is an error too. It ends only the thread in a worker.
+    `what` names the code. `place` is what it ran for, and ends the first line of the message. With
+    `exits`, SystemExit is an error too. It ends only the thread in a worker.
     """
     try:
         yield
@@ -127,3 +125,68 @@ def _lines_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if not is_library(frame.filename)]
     return "".join(traceback.format_list(users or list(frames[1:]))).rstrip()
+
+
+class SplitInputContext(tf.distribute.InputContext):
+    """A split as an input pipeline.
+
+    `num_input_pipelines` is the number of splits, and `input_pipeline_id` is the index of this one.
+    `num_replicas_in_sync` is always 1: a dataset must not depend on the trainers. `varies`: the
+    dataset may differ between epochs, because `seed` or `epoch` was read. `global_batch_size` is
+    the argument of `get_per_replica_batch_size`; None before the first call.
+    """
+
+    def __init__(
+        self,
+        num_splits: int,
+        split: int,
+        partitions: int | Callable[[int], int],
+        seed: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        """Create the context of one split.
+
+        `partitions` is the job's number of partitions, or returns it for a global batch size.
+        """
+        super().__init__(num_splits, split, 1)
+        self._partitions = partitions
+        self._seed = seed
+        self._epoch = epoch
+        self.varies = False
+        self.global_batch_size: int | None = None
+
+    @property
+    def seed(self) -> int:
+        """The seed of the job and the epoch, for the user's own random numbers."""
+        self.varies = True
+        return self._seed
+
+    @property
+    def epoch(self) -> int:
+        """The index of the epoch, from 0."""
+        self.varies = True
+        return self._epoch
+
+    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        """Return the rows of one partition in one step: global_batch_size // partitions.
+
+        Raises:
+          ConfigError: the size is not divisible by the partitions, or differs from the size of an
+            earlier call. It is a ValueError, as in TensorFlow.
+        """
+        size = int(global_batch_size)
+        partitions = self._partitions(size) if callable(self._partitions) else self._partitions
+        if self.global_batch_size not in (None, size):
+            raise ConfigError(
+                f"dataset_fn requests global batch sizes {self.global_batch_size} and {size}: use"
+                " one size for a dataset"
+            )
+        if size < 1:
+            raise ConfigError(f"global batch size {size}: must be 1 or more")
+        if size % partitions:
+            raise ConfigError(
+                f"global batch size {size} is not divisible by the {partitions} partitions of the"
+                f" job: change it, or choose spec.partitions among {assignment.divisors(size)}"
+            )
+        self.global_batch_size = size
+        return size // partitions

@@ -21,8 +21,7 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.dataset_failures import DatasetFailures
-from distributed_input.worker.datasets.describe import describe, import_module
-from distributed_input.worker.datasets.describe_cache import DescribeCache
+from distributed_input.worker.datasets.describe import DescribeCache, describe, import_module
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.memory import buffer_bytes
 from distributed_input.worker.states.split_states import SplitStates

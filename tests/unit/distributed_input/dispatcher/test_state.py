@@ -229,7 +229,8 @@ def test_an_invalid_fact_names_the_field_and_changes_nothing(bad, field):
     run = dispatcher.jobs.register(0.0, job()).run
     with pytest.raises(InvalidRequestError, match=field):
         dispatcher.consumer_beat(0.0, consumer(0, facts=[fact(1, [3]), bad], run=run))
-    assert not dispatcher.jobs.entry("train").facts.messages(0, lambda partition: True)
+    (entry,) = dispatcher.jobs.entries()
+    assert not entry.facts.messages(0, lambda partition: True)
 
 
 def test_contradictions_are_reported():

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -26,6 +31,23 @@ def write_files(folder: Path, sizes: list[int]) -> list[str]:
             for j in range(size):
                 writer.write(f"{i}-{j}".encode())
     return names
+
+
+@contextlib.contextmanager
+def module_of(folder: Path, name: str, code: str) -> Iterator[ModuleType]:
+    """Write a module into a folder, and import it."""
+    (folder / f"{name}.py").write_text(code)
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module(name)
+    sys.path.remove(str(folder))
+    sys.modules.pop(name, None)
+
+
+def with_policy(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
+    """Return a dataset with an auto-shard policy."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
+    return dataset.with_options(options)
 
 
 def plain(value: Any) -> Any:

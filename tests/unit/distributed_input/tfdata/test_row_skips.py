@@ -159,7 +159,7 @@ def test_a_resume_at_any_row_has_the_rows_of_no_resume(steps: list[str], row: in
     for step in steps:
         data = STEPS[step](data)
     graph = graph_of(data)
-    batched = analyze(serialize(data)).batched
+    batched = analyze(serialize(data)).batches.batched
     where = row_skips.find(graph, batched)
     event("skips" if where else "replays")
     if where is None:

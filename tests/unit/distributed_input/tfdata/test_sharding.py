@@ -1,7 +1,8 @@
-"""The splits of a plain dataset contain every row once."""
+"""The splits of a dataset contain every row once, and select records from one source."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,20 +12,21 @@ import tensorflow as tf
 from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata import sharding
 from distributed_input.tfdata.determinism import force_determinism
-from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.tfdata.graph.canonical import fingerprint, serialize
 from distributed_input.tfdata.random import selecting, selections
 from distributed_input.tfdata.random.seeds import reseed
-from tests.unit.distributed_input.tfdata.graphcases import elements, plain, run, write_files
+from distributed_input.tfdata.sharding import find_record_shard
+from tests.unit.distributed_input.tfdata.graphcases import (
+    elements,
+    epoch_of,
+    run,
+    with_policy,
+    write_files,
+)
 
 Data: TypeAlias = tf.data.Dataset
 SIZES = [3, 1, 4, 0, 5]
 RECORDS = sorted(f"{i}-{j}".encode() for i, size in enumerate(SIZES) for j in range(size))
-
-
-def with_policy(dataset: Data, policy: str) -> Data:
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
-    return dataset.with_options(options)
 
 
 def prepared(dataset: Data, partitions: int = 1) -> sharding.ShardableGraph:
@@ -170,19 +172,14 @@ def test_files_are_counted(tmp_path: Path) -> None:
     }
     for count, dataset in counts.items():
         assert sharding.count_files(sharding.prepare_file_sharding(dataset)) == count
-
-
-def test_an_unprepared_graph_has_no_files_to_count() -> None:
     assert sharding.count_files(prepared(Data.range(3)).graph_def) is None
 
 
-def test_sharding_keeps_the_structure_of_elements(tmp_path: Path) -> None:
-    del tmp_path
+def test_sharding_keeps_the_structure_of_elements() -> None:
     dataset = Data.range(6).map(lambda x: {"a": x, "b": tf.fill([2], x)})
     ready = prepared(with_policy(dataset, "DATA"))
     part = run(sharding.shard(ready.graph_def, "DATA", 3, 1), dataset.element_spec)
     assert part == [{"a": 1, "b": [1, 1]}, {"a": 4, "b": [4, 4]}]
-    assert plain(part[0]["a"]) == 1
 
 
 def test_the_elements_before_shard_ops_are_counted(tmp_path: Path) -> None:
@@ -199,3 +196,80 @@ def test_the_elements_before_shard_ops_are_counted(tmp_path: Path) -> None:
         graph = serialize(dataset)
         shards = [node.name for node in graph.node if node.op == "ShardDataset"]
         assert sharding.count_before(graph, shards) == count
+
+
+NUMBERS = Data.range(20).map(lambda x: x * 3)
+
+
+def python_function(x: tf.Tensor) -> tf.Tensor:
+    return tf.ensure_shape(tf.numpy_function(lambda value: value, [x], tf.int64), [])
+
+
+def record_shard(data: Data, batched: bool = False, split: int = 1, splits: int = 4) -> Any:
+    return find_record_shard(reseed(serialize(data), 7, 0, split), splits, split, batched)
+
+
+def test_the_source_has_the_records_of_all_splits() -> None:
+    sources = set()
+    for split in range(4):
+        data = NUMBERS.shuffle(20).shard(4, split).batch(2)
+        shard = record_shard(data, True, split)
+        sources.add(fingerprint(shard.source))
+        records = run(shard.source, shard.spec[0])
+        assert sorted(records) == [3 * x for x in range(20)]
+        assert flat(epoch_of(data, 7, 0, split)) == records[split::4]
+    assert len(sources) == 1
+
+
+@pytest.mark.parametrize(
+    ("after", "batched", "found"),
+    [
+        (lambda data: data, False, True),
+        (lambda data: data, True, False),
+        (lambda data: data.prefetch(1), False, True),
+        (lambda data: data.batch(3).prefetch(2), True, True),
+        (lambda data: data.batch(3), False, False),
+        (lambda data: data.batch(3, num_parallel_calls=2), True, True),
+        (lambda data: data.batch(2).batch(2), True, False),
+        (lambda data: data.batch(3, drop_remainder=True), True, False),
+        (lambda data: data.map(lambda x: x + 1).batch(2), True, False),
+        (lambda data: data.shuffle(3), False, False),
+        (lambda data: data.repeat(2), False, False),
+        (lambda data: data.take(2), False, False),
+    ],
+)
+def test_only_batches_may_follow_the_shard(
+    after: Callable[[Data], Data], batched: bool, found: bool
+) -> None:
+    assert (record_shard(after(NUMBERS.shard(4, 1)), batched) is not None) is found
+
+
+def test_the_components_of_a_record_are_in_the_order_of_the_structure() -> None:
+    data = NUMBERS.map(lambda x: {"b": tf.cast(x, tf.float32), "a": (None, tf.fill([2, 3], x))})
+    spec = record_shard(data.shard(4, 1)).spec
+    assert spec == (tf.TensorSpec([2, 3], tf.int64), tf.TensorSpec([], tf.float32))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: NUMBERS,
+        lambda folder: NUMBERS.shard(4, 2),  # of another split
+        lambda folder: NUMBERS.shard(3, 1),
+        lambda folder: Data.range(20).shard(4, 1),  # skips at no cost
+        lambda folder: NUMBERS.cache().shard(4, 1),
+        lambda folder: NUMBERS.cache(f"{folder}/cache").shard(4, 1),
+        lambda folder: Data.range(20).shard(2, 0).map(lambda x: x).shard(4, 1),
+        lambda folder: NUMBERS.map(tf.range).shard(4, 1),  # of different sizes
+        lambda folder: NUMBERS.map(lambda x: tf.sparse.eye(3)).shard(4, 1),
+        lambda folder: NUMBERS.map(python_function).shard(4, 1),  # may depend on the split
+    ],
+)
+def test_a_source_that_cannot_be_shared_is_not_found(
+    make: Callable[[Path], Data], tmp_path: Path
+) -> None:
+    assert record_shard(make(tmp_path)) is None
+
+
+def test_a_single_split_has_nothing_to_share() -> None:
+    assert record_shard(NUMBERS.shard(1, 0), split=0, splits=1) is None

@@ -124,23 +124,17 @@ def test_an_unsupported_value_is_named(value: Any) -> None:
         from_values({"a": value})
 
 
-def test_the_spec_of_an_iterable_is_that_of_its_first_element() -> None:
-    inferred = spec_of_iterable({"x": np.zeros((i + 2, 3), np.int16)} for i in range(2))
-    assert inferred.leaves == (Leaf("x", "dense", "int16", (2, 3)),)
-
-
-def test_an_iterable_without_elements_has_no_spec() -> None:
-    with pytest.raises(SpecError, match="no elements"):
-        spec_of_iterable([])
-
-
-def test_a_declared_spec_needs_no_elements() -> None:
+def test_the_spec_of_an_iterable_is_declared_or_that_of_its_first_element() -> None:
     class Declared(list[int]):
         element_spec = tf.TensorSpec([None], tf.float32)
 
+    inferred = spec_of_iterable({"x": np.zeros((i + 2, 3), np.int16)} for i in range(2))
+    assert inferred.leaves == (Leaf("x", "dense", "int16", (2, 3)),)
     expected = (Leaf("", "dense", "float32", (None,)),)
     assert spec_of_iterable(Declared()).leaves == expected
     assert spec_of_iterable([], function=Declared).leaves == expected
+    with pytest.raises(SpecError, match="no elements"):
+        spec_of_iterable([])
 
 
 def test_splits_with_the_same_spec_are_accepted() -> None:

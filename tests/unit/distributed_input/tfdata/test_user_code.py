@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.errors import ConfigError, DatasetFnError
 from distributed_input.tfdata import user_code
 from distributed_input.tfdata.graph import node_defs
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.input_context import SplitInputContext
+from distributed_input.tfdata.user_code import SplitInputContext
 from tests.unit.distributed_input.tfdata.graphcases import elements, random_number
 
 
@@ -127,3 +127,26 @@ def test_an_error_of_a_row_names_the_transformation_and_not_the_op_around_it() -
         with user_code.user_errors("the dataset"):
             next(iter(rows))
     assert "function_node" not in str(caught.value).splitlines()[0]
+
+
+def test_the_context_divides_the_global_batch() -> None:
+    ctx = SplitInputContext(4, 3, lambda rows: min(rows, 8))
+    assert (ctx.num_input_pipelines, ctx.input_pipeline_id, ctx.num_replicas_in_sync) == (4, 3, 1)
+    assert ctx.get_per_replica_batch_size(16) == 2
+    assert ctx.get_per_replica_batch_size(16) == 2
+    assert ctx.global_batch_size == 16
+    assert (ctx.seed, ctx.epoch) == (0, 0)
+    with pytest.raises(ConfigError, match="16 and 8"):
+        ctx.get_per_replica_batch_size(8)
+    with pytest.raises(ConfigError, match=r"10 is not divisible by the 4 .*\[1, 2, 5, 10\]"):
+        SplitInputContext(1, 0, 4).get_per_replica_batch_size(10)
+    with pytest.raises(ValueError, match="must be 1 or more"):
+        SplitInputContext(1, 0, 4).get_per_replica_batch_size(0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", 5), ("epoch", 3)])
+def test_a_dataset_that_reads_the_seed_or_the_epoch_may_vary(name: str, value: int) -> None:
+    context = SplitInputContext(4, 1, 2, seed=5, epoch=3)
+    assert not context.varies
+    assert getattr(context, name) == value
+    assert context.varies

@@ -47,9 +47,11 @@ def dashboard(selection: Selection, port: int, seconds: float) -> int:
     dispatchers.check(selection)
     _end_on_signals()
     found = functools.partial(dispatchers.opened, selection, os.environ)
+    # To find an input of a cluster again takes another kubectl port-forward.
+    search = 300.0 if selection.name or selection.dispatcher else 30.0
     with (
         contextlib.suppress(KeyboardInterrupt),
-        Sampler(found, view, seconds, selection.timeout) as sampler,
+        Sampler(found, view, seconds, selection.timeout, search) as sampler,
         serving(port, sampler.values) as url,
     ):
         print(f"dashboard: {url} (Ctrl-C ends it)", flush=True)

@@ -13,8 +13,6 @@ from distributed_input.api.errors import DistributedInputError
 from distributed_input.runner.dashboard.history import InputHistory
 from distributed_input.runner.dispatchers import FoundDispatcher
 
-_SEARCH_SECONDS = 30.0
-"""Time after which to find the dispatchers again: there may be new runs, and other reports."""
 _FORGET_SECONDS = 600.0
 _STALE_INTERVALS = 3
 """Number of missed samples after which the figures are stale."""
@@ -28,12 +26,15 @@ class Sampler:
     """The histories of all inputs, filled by a thread. A context manager.
 
     `found` opens the dispatchers, again and again. `view` returns the JSON values of a history
-    with a sample. `seconds` are between two samples, and `timeout` is that of a response.
+    with a sample. `seconds` are between two samples, and `timeout` is that of a response. After
+    `search` seconds, the dispatchers are found again: there may be new runs, and other reports.
     """
 
-    def __init__(self, found: Open, view: View, seconds: float, timeout: float) -> None:
+    def __init__(
+        self, found: Open, view: View, seconds: float, timeout: float, search: float
+    ) -> None:
         self._open, self._view = found, view
-        self._seconds, self._timeout = seconds, timeout
+        self._seconds, self._timeout, self._search = seconds, timeout, search
         self._lock = threading.Lock()
         self._histories: dict[tuple[str, str], InputHistory] = {}
         self._error = ""
@@ -89,7 +90,7 @@ class Sampler:
 
     def _sample_until_failure(self, found: Sequence[FoundDispatcher]) -> None:
         """Ask all dispatchers again and again, until one does not respond or it is time to look."""
-        search, responded = time.monotonic() + _SEARCH_SECONDS, True
+        search, responded = time.monotonic() + self._search, True
         while responded and not self._end.is_set() and (began := time.monotonic()) < search:
             responses = [self._sample(one) for one in found]
             responded = all(responses)

@@ -2,6 +2,9 @@
 
 The tables have the ops that are known to keep batches. An element after any other op counts as a
 whole, whose first dimension may be anything.
+
+`padded_batch` makes all rows of a batch as long as the longest one. A step has rows of several
+splits, so their rows are padded again, with the same values, to the longest row of the step.
 """
 
 from __future__ import annotations
@@ -10,28 +13,29 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import tensor_util
 
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata.analysis import padding
 from distributed_input.tfdata.analysis.row_functions import works_by_rows
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.dataset_ops import (
+from distributed_input.tfdata.graph.datasets import (
     BATCHES,
     FILTERS,
     MAPS,
     PASSES,
     REORDERS,
     REPEATS,
+    Scope,
     kind,
+    main_scope,
 )
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import GraphFunctions, Scope, main_scope
 
-_KEEPS = (
-    REORDERS
-    | FILTERS
-    | {"Skip", "Take", "TakeWhile", "Shard", "AssertCardinality", "IgnoreErrors", "ParseExample"}
-)
+PADDED_ROW = "_distributed_input_row"
+"""Attribute of an op whose elements are the rows of padded batches, also if it makes batches."""
+
+_KEEPS_PADDING = REORDERS | FILTERS | {"Skip", "Take", "TakeWhile", "Shard"}
+_KEEPS = _KEEPS_PADDING | {"AssertCardinality", "IgnoreErrors", "ParseExample"}
 _WITH_FLAG = frozenset(BATCHES) - {"Rebatch"}
 # With one batch more, they still return each batch as it is.
 _KEEPS_LAST = REORDERS | {"Shard", "Take", "Skip"}
@@ -55,9 +59,8 @@ class ElementBatches:
     hidden_by: str = ""
 
 
-def find_batches(graph_def: GraphDef) -> ElementBatches:
+def find_batches(main: Scope) -> ElementBatches:
     """Return what is known of the batches in a dataset's graph."""
-    functions, main = GraphFunctions(graph_def), main_scope(graph_def)
     repeated, is_last = "", True
     for node in main.chain():
         one = kind(node.op)
@@ -68,9 +71,9 @@ def find_batches(graph_def: GraphDef) -> ElementBatches:
         if one in REPEATS:
             repeated = node.op
         is_last = is_last and one in PASSES
-        is_map = one in MAPS and is_row_map(functions, main, node)
-        if not (one in _KEEPS or is_map):
-            return ElementBatches(hidden_by=_hides(functions, main, node))
+        if not (one in _KEEPS or (one in MAPS and is_row_map(main, node))):
+            before = main.with_called(node_defs.ancestors(main.nodes, node))
+            return ElementBatches(hidden_by=str(node.op) if any(map(is_batch, before)) else "")
     return ElementBatches()
 
 
@@ -81,26 +84,28 @@ def is_batch(node: NodeDef) -> bool:
 
 def batch_size(scope: Scope, node: NodeDef) -> int | None:
     """Return the batch size of an op that batches, or None."""
-    value = node_defs.input_value(scope.nodes, node, BATCHES[kind(node.op)])
+    value = scope.value(node, BATCHES[kind(node.op)])
     sizes = set() if value is None else set(value.reshape(-1).tolist())
     return int(sizes.pop()) if len(sizes) == 1 else None
 
 
 def has_fixed_rows(scope: Scope, node: NodeDef) -> bool:
     """Return whether the sizes of a batch's rows do not depend on its other rows."""
-    return kind(node.op) != "PaddedBatch" or padding.has_fixed_sizes(scope, node)
+    return kind(node.op) != "PaddedBatch" or all(
+        shape is not None and -1 not in shape for shape in _padded_shapes(scope, node)
+    )
 
 
 def can_batch_again(scope: Scope, node: NodeDef) -> bool:
     """Return whether the rows of a batch at the end can be batched again with others."""
-    return has_fixed_rows(scope, node) or padding.is_to_longest(scope, node)
+    return has_fixed_rows(scope, node) or _is_to_longest(scope, node)
 
 
 def drops_remainder(scope: Scope, node: NodeDef) -> bool | None:
     """Return whether an op that batches drops an incomplete batch; None if it is unknown."""
     if node.op in ("BatchDataset", "PaddedBatchDataset"):
         return False
-    value = node_defs.input_value(scope.nodes, node, -1)
+    value = scope.value(node, -1)
     return None if value is None else bool(value)
 
 
@@ -111,12 +116,8 @@ def disable_drop_remainder(graph_def: GraphDef, in_repeats: bool = True) -> bool
     every split, and all rows of a short split. The job's `remainder: Drop` also gives batches of
     one size, and drops at most one batch per consumer.
 
-    Args:
-      graph_def: the graph of a split.
-      in_repeats: also if the batches are repeated: then each pass has the rows that the flag drops.
-
-    Returns:
-      Whether the flag was set and is now disabled.
+    With `in_repeats`, also if the batches are repeated: then each pass has the rows that the flag
+    drops. Return whether the flag was set and is now disabled.
     """
     main = main_scope(graph_def)
     passed, node = main.tail(_KEEPS_LAST if in_repeats else _KEEPS_LAST - REPEATS)
@@ -133,28 +134,85 @@ def disable_drop_remainder(graph_def: GraphDef, in_repeats: bool = True) -> bool
 
 def with_unknown_batch_size(spec: ElementSpec) -> ElementSpec:
     """Return the spec of batches with an unknown number of rows."""
-    leaves: list[Any] = []
-    for leaf in spec.leaves:
-        leaves.append(replace(leaf, shape=(None, *leaf.shape[1:])) if leaf.shape else leaf)
+    leaves = (
+        replace(leaf, shape=(None, *leaf.shape[1:])) if leaf.shape else leaf for leaf in spec.leaves
+    )
     return ElementSpec(spec.structure, tuple(leaves))
 
 
-def is_row_map(functions: GraphFunctions, scope: Scope, node: NodeDef) -> bool:
+def is_row_map(scope: Scope, node: NodeDef) -> bool:
     """Return whether a map of batches is known to work row by row."""
     source = scope.input(node)
     if source is None or "output_shapes" not in source.attr:
         return False
-    shapes = [_any_rows(shape) for shape in source.attr["output_shapes"].list.shape]
-    return works_by_rows(functions.library, node.attr["f"].func.name, shapes)
+    shapes = map(tf.TensorShape, source.attr["output_shapes"].list.shape)
+    any_rows = [tf.TensorShape([None, *one[1:]]) if one.rank else one for one in shapes]
+    return works_by_rows(scope.library, node.attr["f"].func.name, any_rows)
 
 
-def _any_rows(shape: Any) -> tf.TensorShape:
-    found = tf.TensorShape(shape)
-    return tf.TensorShape([None, *found[1:]]) if found.rank else found
+def padding_values(main: Scope) -> tuple[Any, ...]:
+    """Return the values that fill up the components of a dataset's padded batches.
+
+    A number, text (latin-1 of strings, or a complex number) or None for each component; () if no
+    padded batch is returned as it is.
+    """
+    _, node = main.tail(_KEEPS_PADDING)
+    if node is None or kind(node.op) != "PaddedBatch":
+        return ()
+    count = node.attr["N"].i
+    return tuple(_value(main.input(node, 2 + count + index)) for index in range(count))
 
 
-def _hides(functions: GraphFunctions, scope: Scope, node: NodeDef) -> str:
-    """Return the op if there is a batch before it or in its functions, else ""."""
-    before = node_defs.ancestors(scope.nodes, node)
-    batches = (one for one in functions.nodes(before) if is_batch(one))
-    return str(node.op) if next(batches, None) is not None else ""
+def remove_padding(graph_def: GraphDef) -> bool:
+    """Return rows in place of batches that are padded to the longest row, in place.
+
+    False if the dataset does not end with such batches, and the graph is not changed.
+    """
+    main = main_scope(graph_def)
+    passed, node = main.tail(PASSES)
+    if node is None or kind(node.op) != "PaddedBatch":
+        return False
+    source = main.input(node)
+    if source is None or main.value(node, -1) is None or has_fixed_rows(main, node):
+        return False
+    if not _is_to_longest(main, node):
+        return False
+    above = passed[-1] if passed else node_defs.retval(graph_def)
+    above.input[0] = node.input[0]
+    source.attr[PADDED_ROW].b = True
+    for one in passed:
+        one.attr["output_shapes"].CopyFrom(source.attr["output_shapes"])
+    return True
+
+
+def _is_to_longest(scope: Scope, node: NodeDef) -> bool:
+    """Return whether a padded batch pads all rows to the longest one, and only so."""
+    shapes = _padded_shapes(scope, node)
+    source = scope.input(node)
+    if source is None or len(shapes) != len(source.attr["output_shapes"].list.shape):
+        return False
+    for padded, shape in zip(shapes, source.attr["output_shapes"].list.shape, strict=True):
+        sizes = None if shape.unknown_rank else [dim.size for dim in shape.dim]
+        if padded is None or sizes is None:
+            return False
+        if any(to not in (-1, size) for to, size in zip(padded, sizes, strict=True)):
+            return False
+    return True
+
+
+def _padded_shapes(scope: Scope, node: NodeDef) -> list[Any]:
+    """Return the sizes for each component, -1 for the longest; None: they are computed."""
+    found = (scope.value(node, 2 + index) for index in range(node.attr["N"].i))
+    return [None if one is None else one.reshape(-1).tolist() for one in found]
+
+
+def _value(node: NodeDef | None) -> Any:
+    value = node_defs.const_value(node)
+    if value is not None:
+        return value.item()
+    if node is None or node.op != "Const":
+        return None
+    tensor = node.attr["value"].tensor
+    if tf.dtypes.as_dtype(tensor.dtype).is_complex:
+        return str(tensor_util.MakeNdarray(tensor).item())
+    return tensor.string_val[0].decode("latin-1") if tensor.string_val else None

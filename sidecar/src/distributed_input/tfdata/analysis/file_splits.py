@@ -7,8 +7,6 @@ that are known to do so; any other op leads to splits that are dealt from the co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from distributed_input.tfdata import determinism
 from distributed_input.tfdata.analysis.batches import (
     batch_size,
@@ -18,7 +16,7 @@ from distributed_input.tfdata.analysis.batches import (
     is_batch,
     is_row_map,
 )
-from distributed_input.tfdata.graph.dataset_ops import (
+from distributed_input.tfdata.graph.datasets import (
     BATCHES,
     FILTERS,
     FLATTENS,
@@ -26,25 +24,22 @@ from distributed_input.tfdata.graph.dataset_ops import (
     PASSES,
     READERS,
     REORDERS,
+    Scope,
     kind,
+    main_scope,
 )
 from distributed_input.tfdata.graph.node_defs import GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import GraphFunctions, Scope, main_scope
 
+SHARD_MARK = "_distributed_input_shard"
+"""Attribute of the shard ops of files that TensorFlow has inserted."""
 _FITS_ROWS = REORDERS | MAPS | FILTERS | FLATTENS | {"ParseExample", "Unbatch"}
 _FITS_BATCHES = REORDERS | {"ParseExample"}
 
 
-def obstacle(graph_def: GraphDef, is_shard: Callable[[NodeDef], bool]) -> tuple[str, bool]:
-    """Return the op because of which files cannot be split.
+def obstacle(graph_def: GraphDef) -> tuple[str, bool]:
+    """Return the op because of which files cannot be split, or "". The graph has marked shards.
 
-    Args:
-      graph_def: a graph with shard ops of files.
-      is_shard: returns whether a node is one of these shard ops.
-
-    Returns:
-      The op, or "" if there is none; and whether it is a map of batches, which may still work on
-      each row alone.
+    Also return whether it is a map of batches, which may still work on each row alone.
     """
     serial = determinism.serial_ops(graph_def)
     if serial:
@@ -52,23 +47,23 @@ def obstacle(graph_def: GraphDef, is_shard: Callable[[NodeDef], bool]) -> tuple[
     main = main_scope(graph_def)
     after: list[NodeDef] = []
     for node in main.chain():
-        if is_shard(node):
-            return _obstacle(GraphFunctions(graph_def), main, after)
+        if SHARD_MARK in node.attr:
+            return _obstacle(main, after)
         after.append(node)
     return str(after[-1].op), False  # it joins several datasets, or its function has the shard
 
 
 def hides_reader(graph_def: GraphDef) -> str:
     """Return the last op that cannot be split by files, if the dataset reads files; else ""."""
-    functions, main = GraphFunctions(graph_def), main_scope(graph_def)
-    if not any(kind(node.op) in READERS for node in functions.nodes(graph_def.node)):
+    main = main_scope(graph_def)
+    if not any(kind(node.op) in READERS for node in main.with_called(graph_def.node)):
         return ""
-    fits = (_FITS_ROWS, BATCHES)
-    unknown = (node for node in main.chain() if not any(kind(node.op) in table for table in fits))
+    fits = _FITS_ROWS | set(BATCHES)
+    unknown = (node for node in main.chain() if kind(node.op) not in fits)
     return next((str(node.op) for node in unknown if main.datasets(node)), "")
 
 
-def _obstacle(functions: GraphFunctions, main: Scope, after: list[NodeDef]) -> tuple[str, bool]:
+def _obstacle(main: Scope, after: list[NodeDef]) -> tuple[str, bool]:
     batch: NodeDef | None = None  # the op that made the elements batches
     unknown = ""  # a map of batches, which may still work on each row alone
     for node in reversed(after):
@@ -81,7 +76,7 @@ def _obstacle(functions: GraphFunctions, main: Scope, after: list[NodeDef]) -> t
                 return str(node.op), False
         elif kind(node.op) == "Unbatch" and not drops_remainder(main, batch):
             batch = None
-        elif not _fits_batches(functions, main, node, batch):
+        elif not _fits_batches(main, node, batch):
             if kind(node.op) not in MAPS:
                 return str(node.op), False
             unknown = unknown or str(node.op)
@@ -98,10 +93,10 @@ def _may_batch(main: Scope, node: NodeDef, before: NodeDef | None) -> bool:
     return before is None
 
 
-def _fits_batches(functions: GraphFunctions, main: Scope, node: NodeDef, batch: NodeDef) -> bool:
+def _fits_batches(main: Scope, node: NodeDef, batch: NodeDef) -> bool:
     if not has_fixed_rows(main, batch):
         return kind(node.op) in PASSES
     if kind(node.op) not in MAPS:
         return kind(node.op) in _FITS_BATCHES
     # A function may need the size of complete batches.
-    return not drops_remainder(main, batch) and is_row_map(functions, main, node)
+    return not drops_remainder(main, batch) and is_row_map(main, node)

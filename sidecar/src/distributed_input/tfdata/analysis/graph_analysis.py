@@ -6,20 +6,44 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distributed_input.tfdata.analysis import padding
+import tensorflow as tf
+
 from distributed_input.tfdata.analysis.batches import (
+    ElementBatches,
     drops_remainder,
     find_batches,
     is_batch,
+    padding_values,
 )
-from distributed_input.tfdata.analysis.endless import is_endless
 from distributed_input.tfdata.graph import caches, node_defs
-from distributed_input.tfdata.graph.dataset_ops import READERS, kind
-from distributed_input.tfdata.graph.function_names import readable_name
+from distributed_input.tfdata.graph.datasets import (
+    BATCHES,
+    FILTERS,
+    FLATTENS,
+    MAPS,
+    PASSES,
+    READERS,
+    SLICES,
+    Scope,
+    kind,
+    main_scope,
+)
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef, NodeDef
-from distributed_input.tfdata.graph.scopes import GraphFunctions, Scope, main_scope
 
 _SKIPPING = ("RangeDataset", "TensorSliceDataset")
+# The result ends if and only if the input does.
+_SAME = (
+    PASSES
+    | MAPS
+    | FILTERS
+    | set(BATCHES)
+    | set("Cache Snapshot Shuffle Skip Shard Unbatch IgnoreErrors ParseExample Window SlidingWindow"
+          " Scan DenseToSparseBatch GroupByWindow Unique".split())
+)  # fmt: skip
+_SOURCES = READERS | SLICES
+_COUNT = {"Repeat": 1, "ShuffleAndRepeat": 4}
+_NEVER = 2**62
+"""`enumerate` zips with a range whose end is the largest integer: it never ends by itself."""
 _READS_FILES = frozenset(["ReadFile", "WholeFileReaderV2", "ReaderReadV2"])
 
 
@@ -28,10 +52,7 @@ class GraphAnalysis:
     """The properties of a dataset that matter for running it as splits.
 
     Attributes:
-      batch_size: rows in a batch; None if it is unknown.
-      batched: the elements are known to be batches.
-      repeats_batches: the op that repeats batches, whose passes may end with smaller ones; or "".
-      hidden_batch: the op behind which elements do not count as batches, or "".
+      batches: what is known of the batches in the dataset.
       paddings: values that fill up each component of a padded batch; (): unknown, or not padded.
       drop_remainder: a batch op drops an incomplete batch at the end of every split.
       shards_source: the shard op skips the elements of other splits at no cost.
@@ -43,10 +64,7 @@ class GraphAnalysis:
       useless_cache: a cache in memory is read only once.
     """
 
-    batch_size: int | None
-    batched: bool
-    repeats_batches: str
-    hidden_batch: str
+    batches: ElementBatches
     paddings: tuple[Any, ...]
     drop_remainder: bool
     shards_source: bool
@@ -59,23 +77,23 @@ class GraphAnalysis:
 
 def analyze(graph_def: GraphDef) -> GraphAnalysis:
     """Analyze a graph, canonical or not."""
-    functions, main = GraphFunctions(graph_def), main_scope(graph_def)
+    main = main_scope(graph_def)
     shards = list(_shards(main))
-    found = find_batches(graph_def)
     return GraphAnalysis(
-        batch_size=found.size,
-        batched=found.batched,
-        repeats_batches=found.repeated,
-        hidden_batch=found.hidden_by,
-        paddings=padding.values(graph_def),
+        batches=find_batches(main),
+        paddings=padding_values(main),
         drop_remainder=any(
             is_batch(one) and drops_remainder(main, one) is not False for one in main.chain()
         ),
-        shards_source=_shards_source(shards),
-        record_shard=_record_shard(functions, shards),
-        file_shards=_file_shards(functions, shards),
+        shards_source=bool(shards) and all(one.source.op in _SKIPPING for one in shards),
+        record_shard=_record_shard(main, shards),
+        file_shards=tuple(
+            str(one.node.name)
+            for one in shards
+            if _reads_files(main, one.after) and not _reads_files(main, one.before)
+        ),
         python_ops=_python_ops(graph_def),
-        infinite=is_endless(graph_def),
+        infinite=_is_endless(main, main.output, {}),
         useless_cache=caches.has_useless_cache(graph_def),
     )
 
@@ -100,44 +118,30 @@ def _shards(main: Scope) -> Iterator[_Shard]:
             yield _Shard(node, source, before, after)
 
 
-def _shards_source(shards: list[_Shard]) -> bool:
-    """Return whether all shard ops, at least one, read a source that skips elements."""
-    return bool(shards) and all(one.source.op in _SKIPPING for one in shards)
-
-
-def _record_shard(functions: GraphFunctions, shards: list[_Shard]) -> str:
+def _record_shard(main: Scope, shards: list[_Shard]) -> str:
     """Return the shard op that selects records; "" if there is none.
 
     If files are read after a shard, it selects their names. Elements in memory that no function
     has computed cost less than a function after the shard.
     """
     for one in shards:
-        if one.source.op in _SKIPPING or _reads_files(functions, one.after):
+        if one.source.op in _SKIPPING or _reads_files(main, one.after):
             continue
-        costs = _reads_files(functions, one.before) or _calls_function(one.before)
+        costs = _reads_files(main, one.before) or _calls_function(one.before)
         if costs or not _calls_function(one.after):
             return str(one.node.name)
     return ""
 
 
-def _file_shards(functions: GraphFunctions, shards: list[_Shard]) -> tuple[str, ...]:
-    """Return the shard ops that select the names of files, which are read later."""
-    return tuple(
-        str(one.node.name)
-        for one in shards
-        if _reads_files(functions, one.after) and not _reads_files(functions, one.before)
-    )
-
-
-def _reads_files(functions: GraphFunctions, nodes: list[NodeDef]) -> bool:
-    ops = (node.op for node in functions.nodes(nodes))
+def _reads_files(main: Scope, nodes: list[NodeDef]) -> bool:
+    ops = (node.op for node in main.with_called(nodes))
     return any(kind(op) in READERS or op in _READS_FILES for op in ops)
 
 
 def _python_ops(graph_def: GraphDef) -> tuple[str, ...]:
     """Return the Python functions, each as "op in the function that calls it"."""
     found = [
-        f"{node.op} in {readable_name(scope)}" if scope else str(node.op)
+        f"{node.op} in {node_defs.readable_name(scope)}" if scope else str(node.op)
         for scope, nodes in node_defs.scopes(graph_def).items()
         for node in nodes
         if node.op in PYTHON_OPS
@@ -147,3 +151,94 @@ def _python_ops(graph_def: GraphDef) -> tuple[str, ...]:
 
 def _calls_function(nodes: list[NodeDef]) -> bool:
     return any(any(node_defs.function_refs(node)) for node in nodes)
+
+
+_Known = dict[str, bool | None]
+"""Whether the arguments of a function never end, for those that are datasets."""
+
+
+def _is_endless(scope: Scope, node: NodeDef | None, known: _Known) -> bool | None:
+    """Return whether a dataset never ends; None if the graph does not show it."""
+    if node is None:
+        return None
+    one = kind(node.op)
+    if one in _SOURCES:
+        return False
+    if one == "Random":
+        return True
+    if one == "Range":
+        stop = scope.value(node, 1)
+        return stop is not None and bool(stop >= _NEVER)
+    if one == "AssertCardinality":
+        count = scope.value(node, 1)
+        if count is not None and count != tf.data.UNKNOWN_CARDINALITY:
+            return bool(count == tf.data.INFINITE_CARDINALITY)
+    names = map(node_defs.source_of, node_defs.data_inputs(node))
+    inputs = [
+        _input(scope, name, known)
+        for name in names
+        if name in known or _is_dataset(scope.nodes.get(name))
+    ]
+    if one in FLATTENS and inputs:
+        return _or([inputs[0], _made_by(scope, node, known)])
+    return _combined(scope, node, inputs) if inputs else None
+
+
+def _input(scope: Scope, name: str, known: _Known) -> bool | None:
+    return known[name] if name in known else _is_endless(scope, scope.nodes.get(name), known)
+
+
+def _made_by(scope: Scope, node: NodeDef, known: _Known) -> bool | None:
+    """Return whether the datasets that a function returns never end."""
+    function = scope.inner(node)
+    if function is None:
+        return None
+    count = len(node.attr["Targuments"].list.type)
+    captured = [node_defs.source_of(name) for name in node_defs.data_inputs(node)[1:][:count]]
+    first = len(function.arguments) - count
+    # An element that is a dataset is a window, which ends.
+    inner: _Known = dict.fromkeys(function.arguments[:first], False)
+    for argument, name in zip(function.arguments[first:], captured, strict=True):
+        inner[argument] = _input(scope, name, known)
+    return _input(function, function.result, inner)
+
+
+def _is_dataset(node: NodeDef | None) -> bool:
+    return node is not None and ("Dataset" in node.op or node.op == "Identity")
+
+
+def _combined(scope: Scope, node: NodeDef, inputs: list[bool | None]) -> bool | None:
+    """Return whether the result of an op never ends, by its inputs."""
+    one = kind(node.op)
+    if one in _COUNT:
+        count = scope.value(node, _COUNT[one])
+        return None if count is None else bool(count < 0) or inputs[0]
+    if one == "Take":
+        count = scope.value(node, 1)
+        if count is not None:
+            return inputs[0] if count < 0 else False
+    if one in ("Take", "TakeWhile"):
+        return _and([inputs[0], None])
+    if one == "Zip":
+        return _and(inputs)
+    if one == "Concatenate":
+        return _or(inputs)
+    if one == "DirectedInterleave":  # a selector, and what it selects from
+        first, *others = inputs
+        if node.attr["stop_on_empty_dataset"].b and len(set(others)) > 1:
+            return _and([first, None])  # it may never select the one that ends
+        return _and([first, _or(others)])
+    return inputs[0] if one in _SAME or node.op == "Identity" else None
+
+
+def _and(values: list[bool | None]) -> bool | None:
+    """Return whether all are true, in three-valued logic."""
+    if False in values:
+        return False
+    return None if None in values else True
+
+
+def _or(values: list[bool | None]) -> bool | None:
+    if True in values:
+        return True
+    return None if None in values else False

@@ -6,7 +6,7 @@ that are known to do so. A function with any other op counts as one that does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -36,20 +36,18 @@ _STATELESS_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _DEPTH = 8
 
 
-def works_by_rows(library: dict[str, FunctionDef], name: str, shapes: Sequence[Any]) -> bool:
+def works_by_rows(library: Mapping[str, FunctionDef], name: str, shapes: Sequence[Any]) -> bool:
     """Return whether a function is known to work row by row.
 
-    Args:
-      library: the functions of the graph, by name.
-      name: of the function.
-      shapes: TensorShapes of the arguments that are batches; the others are the same for all.
+    `shapes` are the TensorShapes of the arguments that are batches. The others are the same for all
+    rows.
     """
     rows = [True] * len(shapes)
     return _RowCheck(library).function(name, list(shapes), rows) == "rows"
 
 
 class _RowCheck:
-    def __init__(self, library: dict[str, FunctionDef]) -> None:
+    def __init__(self, library: Mapping[str, FunctionDef]) -> None:
         self._library = library
         self._called = tf.compat.v1.GraphDef()
         self._called.library.function.extend(library.values())

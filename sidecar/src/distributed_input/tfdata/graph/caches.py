@@ -67,9 +67,8 @@ def before_caches(graph_def: GraphDef) -> tuple[frozenset[str], frozenset[str]]:
 def rename(graph_def: GraphDef, path_of: Callable[[str, str], str]) -> None:
     """Replace the file names of caches, in place.
 
-    Args:
-      graph_def: the graph of one split in one epoch, with its seeds.
-      path_of: returns the new name, by the old one and the fingerprint of what is before the cache.
+    The graph is of one split in one epoch, with its seeds. `path_of` returns the new name, by the
+    old one and the fingerprint of what is before the cache.
 
     Raises:
       ConfigError: see `check`.
@@ -91,7 +90,7 @@ def rename(graph_def: GraphDef, path_of: Callable[[str, str], str]) -> None:
 
 def _file(nodes: dict[str, NodeDef], node: NodeDef) -> str | None:
     """Return the name of a cache's file, "" for a cache in memory, None for a computed name."""
-    const = nodes.get(node_defs.source_of(node_defs.data_inputs(node)[_FILE]))
+    const = node_defs.input_node(nodes, node, _FILE)
     if const is None or const.op != "Const":
         return None
     tensor = const.attr["value"].tensor

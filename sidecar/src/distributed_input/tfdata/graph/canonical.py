@@ -8,6 +8,7 @@ so every instance creates its own. Tables and variables are named by a hash of t
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 
@@ -15,12 +16,17 @@ import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.tfdata.graph import node_defs, serialization
-from distributed_input.tfdata.graph.function_names import rename_body
 from distributed_input.tfdata.graph.lookup_tables import inline_tables
-from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
+from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, FunctionDef, GraphDef, NodeDef
 from distributed_input.tfdata.graph.random_ops import is_unseeded
 
+FINGERPRINT_VERSION = f"{tf.__version__}/2"
+"""Fingerprints are comparable if this is equal: TensorFlow's graphs, and their canonical form."""
 _COUNTER = re.compile(r"(_\d+)+$")
+_COUNTERS = re.compile(r"(_\d+)+(?=/|$)")
+# A captured variable is called after its path, with "_" instead of "/".
+_ARGUMENT_COUNTERS = re.compile(r"(_\d+)+(?=_|/|$)")
+_COLOCATED = b"loc:@"
 _PLACE = re.compile(r"^.*?(/device:)")
 _FUNCTION_NOISE = ("forward_function_name", "backward_function_name")
 _HOLDERS = frozenset(
@@ -61,15 +67,15 @@ def canonicalize(graph_def: GraphDef) -> GraphDef:
     functions = _Functions(source)
     functions.visit(order)
     out = tf.compat.v1.GraphDef(versions=source.versions)
-    names = _Names()
+    numbers: _Numbers = {}
     for node in order:
-        _tidy(node, names)
+        _tidy(node, numbers)
         out.node.append(node)
     for function in functions.out:
         for key in _FUNCTION_NOISE:
             function.attr.pop(key, None)
         for node in function.node_def:
-            _tidy(node, names)
+            _tidy(node, numbers)
         out.library.function.append(function)
     return out
 
@@ -157,8 +163,7 @@ class _Functions:
         own_copy = name in self._unseeded and len(self.out) < _MAX_FUNCTIONS
         if name in self._names and not own_copy:
             return self._names[name]
-        function = type(self._library[name])()
-        function.CopyFrom(self._library[name])
+        function = copy.deepcopy(self._library[name])
         function.signature.name = f"{_COUNTER.sub('', name)}_{len(self.out)}"
         self._names[name] = function.signature.name
         self.out.append(function)
@@ -167,19 +172,11 @@ class _Functions:
         return str(function.signature.name)
 
 
-class _Names:
-    """Numbers for names, in the order in which the names appear."""
-
-    def __init__(self) -> None:
-        self._seen: dict[bytes, int] = {}
-
-    def number(self, kind: bytes, old: bytes) -> int:
-        """Return the number of a name of this kind."""
-        key = kind + b":" + old
-        return self._seen.setdefault(key, len(self._seen))
+_Numbers = dict[tuple[str, str | bytes], int]
+"""Numbers for names of each kind, in the order in which the names appear."""
 
 
-def _tidy(node: NodeDef, names: _Names) -> None:
+def _tidy(node: NodeDef, numbers: _Numbers) -> None:
     node.ClearField("experimental_debug_info")
     node.device = _PLACE.sub(r"\1", node.device)  # no job, no task of the exporting process
     # TensorFlow leaves "/device::0" for a py_function, which it cannot parse.
@@ -187,12 +184,101 @@ def _tidy(node: NodeDef, names: _Names) -> None:
         node.device = ""
     metadata = node.attr["metadata"].s if "metadata" in node.attr else b""
     if metadata:  # a Metadata message: nodes of the same dataset object have the same name
-        name = f"{node.op}:{names.number(b'dataset', metadata)}".encode()
+        name = f"{node.op}:{numbers.setdefault(('dataset', metadata), len(numbers))}".encode()
         node.attr["metadata"].s = b"\n" + bytes((len(name),)) + name
     if _is_resource(node):
         for handle in node.attr["value"].tensor.resource_handle_val:
-            number = names.number(b"handle", handle.name.encode())
+            number = numbers.setdefault(("handle", handle.name), len(numbers))
             handle.name = f"{_HANDLE}{number}"
             handle.ClearField("device")
             handle.ClearField("hash_code")
             handle.ClearField("maybe_type_name")
+
+
+def rename_body(function: FunctionDef, outputs: bool) -> None:
+    """Rename a function's arguments and nodes by their base names and order, in place.
+
+    Its results keep their names without `outputs`: the function is called as an op, whose outputs
+    have these names.
+    """
+    names = _body_names(function)
+    signature = function.signature
+    for argument in signature.input_arg:
+        argument.name = names[argument.name]
+    for attributes in function.arg_attr.values():
+        attributes.attr.pop("_user_specified_name", None)
+    for node in function.node_def:
+        node.name = names[node.name]
+        for i, name in enumerate(node.input):
+            node.input[i] = _renamed(name, names)
+        if "_class" in node.attr:
+            node.attr["_class"].list.s[:] = [
+                _COLOCATED + names.get(place[5:].decode(), place[5:].decode()).encode()
+                for place in node.attr["_class"].list.s
+            ]
+    results = [(argument, function.ret[argument.name]) for argument in signature.output_arg]
+    function.ret.clear()
+    for i, (argument, value) in enumerate(results):
+        argument.name = f"result{i}" if outputs else argument.name
+        function.ret[argument.name] = _renamed(value, names)
+    controls = [_renamed(function.control_ret[key], names) for key in signature.control_output]
+    function.control_ret.clear()
+    signature.control_output[:] = controls
+    for name in controls:
+        function.control_ret[name] = name
+
+
+def _body_names(function: FunctionDef) -> dict[str, str]:
+    """Return the new name of each argument and node."""
+    out: dict[str, str] = {}
+    taken: set[str] = set()
+    counts: dict[str, int] = {}
+    old = [(argument.name, _ARGUMENT_COUNTERS) for argument in function.signature.input_arg]
+    old += [(node.name, _COUNTERS) for node in function.node_def]
+    for name, counters in old:
+        base = new = counters.sub("", name)
+        while new in taken:
+            counts[base] = counts.get(base, 0) + 1
+            new = f"{base}_{counts[base]}"
+        taken.add(new)
+        out[name] = new
+    return out
+
+
+def _renamed(reference: str, names: dict[str, str]) -> str:
+    source = node_defs.source_of(reference)
+    return reference.replace(source, names[source], 1) if source in names else reference
+
+
+def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:
+    """Return the fingerprint of a canonical graph: 64 bits.
+
+    It covers everything in the graph, for example lists of files and other constants. It does not
+    cover the content of files, and the code of Python functions. `without_shard` leaves out the
+    arguments of `dataset.shard`, so that the splits of `files.shard(n, i)` have equal fingerprints.
+    """
+    copied = node_defs.copy_of(graph_def)
+    nodes = node_defs.by_name(copied.node)
+    if without_shard:
+        for node in copied.node:
+            if node.op == "ShardDataset":
+                for name in node_defs.data_inputs(node)[1:]:
+                    nodes[node_defs.source_of(name)].attr["value"].Clear()
+    data = stable_bytes(copied)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def stable_bytes(graph_def: GraphDef) -> bytes:
+    """Return a canonical graph as bytes that are equal in every process.
+
+    The tokens of its Python functions are replaced, and TensorFlow's hashes of what a snapshot has
+    are removed, in place: they differ between equal graphs.
+    """
+    tokens = 0  # of Python functions: counters of the process
+    for node in node_defs.all_nodes(graph_def):
+        if node.op in PYTHON_OPS:
+            node.attr["token"].s = b"%d" % tokens
+            tokens += 1
+        elif node.op.startswith("SnapshotDataset"):
+            node.attr.pop("hash", None)
+    return node_defs.to_bytes(graph_def)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, MutableSequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -49,6 +50,11 @@ def uses_python(graph_def: GraphDef) -> bool:
     return any(node.op in PYTHON_OPS for node in all_nodes(graph_def))
 
 
+def readable_name(function: str) -> str:
+    """Return the name of a function without TensorFlow's prefix and without counters."""
+    return re.sub(r"^__inference_|(_keyed|_\d+)+$", "", function)
+
+
 def retval(graph_def: GraphDef) -> NodeDef:
     """Return the node whose input is the dataset."""
     return next(node for node in graph_def.node if node.op == "_Retval")
@@ -69,7 +75,7 @@ def source_of(name: str) -> str:
     return name.lstrip("^").split(":", 1)[0]
 
 
-def ancestors(nodes: dict[str, NodeDef], start: NodeDef) -> list[NodeDef]:
+def ancestors(nodes: Mapping[str, NodeDef], start: NodeDef) -> list[NodeDef]:
     """Return the nodes that `start` depends on, then `start`; inputs first, in a fixed order."""
     done: set[str] = set()
     out: list[NodeDef] = []
@@ -112,7 +118,7 @@ def called(node: NodeDef) -> list[str]:
 
 
 def called_functions(
-    functions: dict[str, FunctionDef], nodes: Iterable[NodeDef]
+    functions: Mapping[str, FunctionDef], nodes: Iterable[NodeDef]
 ) -> dict[str, FunctionDef]:
     """Return the functions that nodes call, and those that these call, in a fixed order."""
     found: dict[str, FunctionDef] = {}
@@ -125,7 +131,7 @@ def called_functions(
     return found
 
 
-def with_called(functions: dict[str, FunctionDef], nodes: Iterable[NodeDef]) -> list[NodeDef]:
+def with_called(functions: Mapping[str, FunctionDef], nodes: Iterable[NodeDef]) -> list[NodeDef]:
     """Return nodes, and the nodes of all functions that they call."""
     found = list(nodes)
     for function in called_functions(functions, found).values():
@@ -134,7 +140,7 @@ def with_called(functions: dict[str, FunctionDef], nodes: Iterable[NodeDef]) -> 
 
 
 def functions_with(
-    functions: dict[str, FunctionDef], matches: Callable[[FunctionDef, NodeDef], bool]
+    functions: Mapping[str, FunctionDef], matches: Callable[[FunctionDef, NodeDef], bool]
 ) -> frozenset[str]:
     """Return the functions with a node that matches, and those that call such a function."""
     callers: dict[str, list[str]] = {}
@@ -181,27 +187,25 @@ def const_value(node: NodeDef | None) -> Any:
     return tensor_util.MakeNdarray(tensor)
 
 
-def input_value(nodes: dict[str, NodeDef], node: NodeDef, index: int) -> Any:
-    """Return the value of an input that is a constant of numbers, or None."""
+def input_node(nodes: Mapping[str, NodeDef], node: NodeDef, index: int = 0) -> NodeDef | None:
+    """Return the node of a data input; None if it is an argument of a function, or missing."""
     inputs = data_inputs(node)
-    if not -len(inputs) <= index < len(inputs):
-        return None
-    return const_value(nodes.get(source_of(inputs[index])))
+    is_there = -len(inputs) <= index < len(inputs)
+    return nodes.get(source_of(inputs[index])) if is_there else None
 
 
-def const(name: str, value: Any, dtype: tf.DType = tf.int64) -> NodeDef:
-    """Return the node of a constant."""
-    node = tf.compat.v1.NodeDef(name=name, op="Const")
-    node.attr["dtype"].type = dtype.as_datatype_enum
-    node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(value, dtype))
-    return node
+def input_value(nodes: Mapping[str, NodeDef], node: NodeDef, index: int) -> Any:
+    """Return the value of an input that is a constant of numbers, or None."""
+    return const_value(input_node(nodes, node, index))
 
 
 def add_const(
     nodes: MutableSequence[NodeDef], name: str, value: Any, dtype: tf.DType = tf.int64
 ) -> NodeDef:
     """Add a constant to a graph or function, and return its node."""
-    node = const(name, value, dtype)
+    node = tf.compat.v1.NodeDef(name=name, op="Const")
+    node.attr["dtype"].type = dtype.as_datatype_enum
+    node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(value, dtype))
     nodes.append(node)
     return node
 

@@ -74,13 +74,9 @@ def store_arrays(
 ) -> GraphDef:
     """Return a graph with names in place of its large arrays of numbers, and write their files.
 
-    The given graph loses its arrays, too. If a file cannot be written, the array stays.
-
-    Args:
-      graph_def: the graph. `restore` completes it.
-      is_shared: whether an array has to have a file, by its name. The files stay as long as the
-        folder.
-      folder: see `restore`.
+    The given graph loses its arrays, too. If a file cannot be written, the array stays. `is_shared`
+    returns whether an array has to have a file, by its name. The files stay as long as the folder.
+    `restore` completes the graph.
     """
     for node, name, data in _large_constants(graph_def):
         if not _is_number(node) or not is_shared(name):
@@ -110,11 +106,9 @@ def restore(
 ) -> None:
     """Insert the large constants into a graph without them, in place, so that it can run.
 
-    Args:
-      graph_def: a graph of `load_bare` or `store_arrays`.
-      dataset: the message with the constants of a graph of `load_bare`.
-      folder: the folder for arrays of numbers, as files named by content. It must exist as long as
-        datasets of the graph. None: a temporary folder of this process.
+    The graph is one of `load_bare`, with its message, or of `store_arrays`. The folder has the
+    arrays of numbers, as files named by content. It must exist as long as datasets of the graph.
+    None: a temporary folder of this process.
 
     Raises:
       SpecError: the graph or its constants are damaged.

@@ -23,10 +23,7 @@ def describe(graph_def: GraphDef) -> list[str]:
     It has their instructions, names and constants, and those of the functions of the user that they
     call. It also has the numbers and texts that they read from closures and modules, unless they
     are large. It does not have other objects, for example arrays and lists, which functions may
-    change, and the code of packages.
-
-    Args:
-        graph_def: a graph of this process, whose functions exist.
+    change, and the code of packages. The graph is one of this process, so its functions exist.
     """
     nodes = node_defs.all_nodes(graph_def)
     tokens = [node.attr["token"].s for node in nodes if node.op in PYTHON_OPS]

@@ -50,10 +50,6 @@ def instantiate(graph_def: GraphDef, element_spec: Any) -> tf.data.Dataset:
     """Return a dataset of a graph; it shares no state with other datasets of this process.
 
     Its functions are freed with it.
-
-    Args:
-      graph_def: a canonical graph.
-      element_spec: the nested TypeSpecs of its elements.
     """
     graph_def, private = _with_private_variables(graph_def)
     with tf.device("CPU:0"):
@@ -69,13 +65,8 @@ def derive(
 ) -> tf.data.Dataset:
     """Return the dataset that a raw op makes of another one.
 
-    The other one lives as long: it has the resources of its graph, such as Python functions.
-
-    Args:
-      dataset: the input of the op.
-      op: one of `tf.raw_ops`.
-      spec: the nested TypeSpecs of the elements; None: those of the input.
-      **arguments: the other arguments of the op.
+    The other one lives as long: it has the resources of its graph, such as Python functions. `spec`
+    has the nested TypeSpecs of the elements; None: those of the input.
     """
     structure = dataset._flat_structure  # noqa: SLF001 - TensorFlow's own datasets use it
     variant = op(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterable
 from typing import Any
@@ -18,19 +19,12 @@ _INT64 = tf.int64.as_datatype_enum
 class FunctionBody:
     """A copy of a function that gets one more argument: the key of the element.
 
-    Args:
-      function: the function, which is not changed.
-      name: the name of the copy.
-      index: the index of the key in the arguments.
-
-    Attributes:
-      function: the copy.
-      key: the name of the key: two int64 numbers.
+    `function` is the copy, and `key` the name of the argument, which has the given index: two int64
+    numbers.
     """
 
     def __init__(self, function: FunctionDef, name: str, index: int) -> None:
-        self.function: FunctionDef = type(function)()
-        self.function.CopyFrom(function)
+        self.function: FunctionDef = copy.deepcopy(function)
         signature = self.function.signature
         signature.name = name
         self._names = {argument.name for argument in signature.input_arg}
@@ -151,16 +145,11 @@ def number_pair(*values: object) -> tuple[int, int]:
 
 def _shift(numbered: Any, index: int) -> None:
     """Move the entries of the arguments from an index on by one, in a map of a protobuf message."""
-    moved = {number: numbered[number] for number in numbered if number >= index}
-    if moved and isinstance(next(iter(moved.values())), int):
-        for number in moved:
-            del numbered[number]
-        numbered.update({number + 1: value for number, value in moved.items()})
-        return
-    copies = {number: type(value)() for number, value in moved.items()}
-    for number, value in moved.items():
-        copies[number].CopyFrom(value)
-    for number in copies:
+    moved = {number: copy.deepcopy(numbered[number]) for number in numbered if number >= index}
+    for number in moved:
         del numbered[number]
-    for number, copy in copies.items():
-        numbered[number + 1].CopyFrom(copy)
+    for number, value in moved.items():
+        if isinstance(value, int):
+            numbered[number + 1] = value
+        else:
+            numbered[number + 1].CopyFrom(value)

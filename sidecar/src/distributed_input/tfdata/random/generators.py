@@ -25,17 +25,18 @@ DRAW = "RngReadAndSkip"
 # The index of the key in the state [counter, counter, key], and in [seed, counter] of Keras or
 # [counter, key].
 _KEYS = {(3,): 2, (2,): 0}
-# The number of inputs before the function's arguments.
-_CALLS = {
-    "PartitionedCall": 0,
-    "StatefulPartitionedCall": 0,
-    "While": 0,
-    "StatelessWhile": 0,
-    "If": 1,
-    "StatelessIf": 1,
-    "Case": 1,
-    "StatelessCase": 1,
+CALLS = {
+    "PartitionedCall": (0, "Tin"),
+    "StatefulPartitionedCall": (0, "Tin"),
+    "While": (0, "T"),
+    "StatelessWhile": (0, "T"),
+    "If": (1, "Tin"),
+    "StatelessIf": (1, "Tin"),
+    "Case": (1, "Tin"),
+    "StatelessCase": (1, "Tin"),
 }
+"""Ops that call functions: the number of inputs before the arguments, the attribute with their
+types."""
 _RESOURCE = tf.resource.as_datatype_enum
 _BITS = 31  # the most that Keras supports
 
@@ -43,9 +44,7 @@ _BITS = 31  # the most that Keras supports
 def rekey(graph_def: GraphDef, key_of: Callable[[list[int], frozenset[str]], int]) -> None:
     """Replace the keys of a graph's generators, in place.
 
-    Args:
-      graph_def: the graph.
-      key_of: returns the new key, by a generator's state and the functions that use it.
+    `key_of` returns the new key, by a generator's state and the functions that use it.
     """
     used = _users(graph_def, _Captures(graph_def))
     nodes = node_defs.by_name(graph_def.node)
@@ -169,8 +168,8 @@ class _Captures:
 
 def _input_of(node: NodeDef, argument: int, arguments: int) -> int | None:
     """Return the input index of a function's argument in a node that calls the function."""
-    if node.op in _CALLS:
-        return _CALLS[node.op] + argument
+    if node.op in CALLS:
+        return CALLS[node.op][0] + argument
     definition = node_defs.op_def(node.op)
     at = 0
     for it in definition.input_arg if definition is not None else ():

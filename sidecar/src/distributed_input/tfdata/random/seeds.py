@@ -40,18 +40,10 @@ def reseed(
 ) -> GraphDef:
     """Return the graph with the seeds of one epoch.
 
-    Args:
-      graph_def: a canonical graph, already sharded.
-      seed: the seed of the job.
-      epoch: the index of the epoch, from 0.
-      split: the index of the split.
-      own: the ops whose seeds depend on the split; see `selections.find`. None: those of a dataset
-        that is not sharded.
-
-    Returns:
-      A new graph, equal in every process for equal arguments. Shuffles with
-      reshuffle_each_iteration=False, and everything before a cache to files, are the same in all
-      epochs.
+    The graph is canonical and already sharded. `own` has the ops whose seeds depend on the split;
+    None: those of a dataset that is not sharded. The result is equal in every process for equal
+    arguments. Shuffles with reshuffle_each_iteration=False, and everything before a cache to files,
+    are the same in all epochs.
     """
     out = node_defs.copy_of(graph_def)
     own = selections.find(out, 1, split, ()) if own is None else own
@@ -80,11 +72,8 @@ class _Seeder:
     def scope(self, nodes: Any, output: str, own: frozenset[str], fixed: frozenset[str]) -> None:
         """Seed the random ops of the graph, or of one function.
 
-        Args:
-          nodes: a repeated NodeDef field; constants are added to it.
-          output: the suffix of a node's name in an input.
-          own: nodes whose seeds depend on the split.
-          fixed: nodes that are the same in all epochs.
+        `output` is the suffix of a node's name in an input. The seeds of `own` nodes depend on the
+        split, and `fixed` nodes are the same in all epochs.
         """
         named = node_defs.by_name(nodes)
         for node in list(nodes):
@@ -121,11 +110,8 @@ class _Seeder:
     ) -> tuple[int, int]:
         """Return two positive seeds of 62 bits.
 
-        Args:
-          old: the seeds of the op, or the state of a generator.
-          place: see `_place`; "" if the op has seeds.
-          is_own: they depend on the split.
-          is_fixed: they are the same in all epochs.
+        `old` has the seeds of the op, or the state of a generator. `place` is "" if the op has
+        seeds.
         """
         epoch = None if is_fixed else self._epoch
         split = self._split if is_own else None

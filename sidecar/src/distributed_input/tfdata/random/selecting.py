@@ -28,11 +28,8 @@ def shards_by_split(
 ) -> Shards:
     """Return which shard ops and sources select the rows of a split.
 
-    Args:
-      graphs: the canonical graphs of some splits: at least two, because a constant may be equal to
-        the number of one split by chance.
-      num_splits: the number of splits.
-      names: `file_names` of all splits; empty: no source selects.
+    At least two graphs are needed, because a constant may be equal to the number of one split by
+    chance. `names` has the `file_names` of all splits; empty: no source selects.
     """
     found = {_selecting(graph_def, num_splits, split) for split, graph_def in graphs.items()}
     if len(found) > 1 or len(graphs) < 2:
@@ -55,11 +52,7 @@ def selecting_ops(
 ) -> set[tuple[str, str]]:
     """Return the ops that select the rows of a split: their functions ("": the graph), and names.
 
-    Args:
-      graph_def: the canonical graph of the split.
-      num_splits: the number of splits.
-      split: the index of the split.
-      certain: the result of `shards_by_split`.
+    `certain` is the result of `shards_by_split`.
     """
     shards = [(scope, node.name) for scope, _, node in _shards(graph_def)]
     sources = [("", node.name) for node in _sources(graph_def)]

@@ -20,10 +20,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from distributed_input.tfdata.graph import node_defs
-from distributed_input.tfdata.graph.dataset_ops import BATCHES, FLATTENS, MAPS, REORDERS, kind
+from distributed_input.tfdata.graph.datasets import BATCHES, FLATTENS, MAPS, REORDERS, kind
 from distributed_input.tfdata.graph.node_defs import FunctionDef, GraphDef, NodeDef
-from distributed_input.tfdata.graph.random_ops import has_seed_attrs, input_seeds, seed_inputs
-from distributed_input.tfdata.random.alignment import aligned
+from distributed_input.tfdata.graph.random_ops import (
+    has_seed_attrs,
+    input_seeds,
+    objects_of,
+    seed_inputs,
+)
 from distributed_input.tfdata.random.selecting import selecting_ops
 
 _MAPS = MAPS | {"MapAndBatch"}
@@ -37,9 +41,8 @@ _VARIANT = tf.variant.as_datatype_enum
 class OwnOps(NamedTuple):
     """The ops whose seeds depend on the split.
 
-    Attributes:
-      nodes: their names in the graph (key "") and in functions.
-      functions: the functions whose random values they are.
+    `nodes` has their names in the graph (key "") and in functions. `functions` are those whose
+    random values they are.
     """
 
     nodes: dict[str, frozenset[str]]
@@ -49,11 +52,7 @@ class OwnOps(NamedTuple):
 def find(graph_def: GraphDef, num_splits: int, split: int, certain: Sequence[bool]) -> OwnOps:
     """Return the ops of a split's graph whose seeds depend on the split.
 
-    Args:
-      graph_def: the canonical graph of the split.
-      num_splits: the number of splits.
-      split: the index of the split.
-      certain: the result of `selecting.shards_by_split`.
+    `certain` is the result of `selecting.shards_by_split`.
     """
     search = _Search(graph_def, selecting_ops(graph_def, num_splits, split, certain))
     search.dataset_scope("", graph_def.node, node_defs.retval(graph_def).input[0], {})
@@ -77,12 +76,7 @@ def has_random_order(graph_def: GraphDef) -> bool:
 
 
 def warning(graphs: Mapping[int, GraphDef], certain: Sequence[bool]) -> str:
-    """Return a warning if a shuffle of a function's dataset is the same in all splits, or "".
-
-    Args:
-      graphs: the graphs of some splits.
-      certain: the result of `selecting.shards_by_split`.
-    """
+    """Return a warning if a shuffle of a function's dataset is the same in all splits, or ""."""
     alike, *others = map(_shuffle_seeds, graphs.values())
     if any(certain) or not any(all(one in other for other in others) for one in alike):
         return ""
@@ -104,9 +98,7 @@ def _shuffle_seeds(graph_def: GraphDef) -> list[object]:
 class _Argument:
     """An argument of a function.
 
-    Attributes:
-      is_dataset: it is a dataset.
-      is_own: it has, or depends on, rows of this split alone.
+    `is_own`: it has, or depends on, rows of this split alone.
     """
 
     is_dataset: bool
@@ -117,13 +109,9 @@ class _Argument:
 class _SeededScope:
     """A graph, or a function that returns a dataset.
 
-    Attributes:
-      name: of the function; "": the graph.
-      nodes: its nodes.
-      arguments: of the function.
-      is_kept: nothing behind the function may drop elements.
-      selected: the datasets that have rows of this split alone, as far as that is known.
-      users: the nodes that have a dataset as their input.
+    Nothing behind a function that `is_kept` may drop elements. `selected`: the datasets that have
+    rows of this split alone, as far as that is known. `users`: the nodes that have a dataset as
+    their input.
     """
 
     name: str
@@ -326,3 +314,32 @@ def _draws(op: str) -> bool:
     """Return whether an op may draw random numbers."""
     has_seeds = has_seed_attrs(op) or seed_inputs(op) is not None
     return has_seeds or op.startswith(("StatefulUniform", "StatefulStandard", "Rng"))
+
+
+def aligned(graph_def: GraphDef, own: frozenset[str]) -> set[str]:
+    """Return the random ops of the graph that must have the same numbers as a shared one.
+
+    They are the same object, or have equal seeds in two branches of the graph, such as images and
+    labels that are zipped. If a shared op with equal seeds comes before an op, its seeds are used
+    in two steps of one branch, and the second may differ.
+    """
+    nodes = node_defs.by_name(graph_def.node)
+    draws = [node for node in graph_def.node if seed_inputs(node.op) is not None]
+    before = {it.name: {one.name for one in node_defs.ancestors(nodes, it)} for it in draws}
+    shared = [node for node in draws if node.name not in own]
+    found: set[str] = set()
+    for node in draws:
+        equal = [
+            it for it in shared if it.op == node.op and _seeds(nodes, it) == _seeds(nodes, node)
+        ]
+        is_second = any(it.name in before[node.name] for it in equal)
+        objects = set(objects_of(nodes, node))
+        is_same = any(not objects.isdisjoint(objects_of(nodes, it)) for it in shared)
+        if is_same or (equal and not is_second):
+            found.add(node.name)
+    return found
+
+
+def _seeds(nodes: dict[str, NodeDef], node: NodeDef) -> tuple[Any, Any] | str:
+    seeds = input_seeds(nodes, node)
+    return node.name if seeds == (0, 0) or None in seeds else seeds

@@ -6,6 +6,7 @@ combined with the key of the element, so ops with equal seeds stay equal.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -100,12 +101,8 @@ REPLACED = frozenset((*_DIRECT, *_COMPOSITE))
 def replace(node: NodeDef, key: str) -> FunctionDef | None:
     """Replace a random op in a function, in place; its outputs keep their names.
 
-    Args:
-      node: a node with one of the ops in `REPLACED`.
-      key: the input with the key of the op.
-
-    Returns:
-      The function that the node then calls, which belongs into the library; or None.
+    `key` is the input with the key of the op. Return the function that the node then calls, which
+    belongs into the library; or None.
     """
     inputs, controls = node_defs.data_inputs(node), node_defs.control_inputs(node)
     function = None
@@ -154,12 +151,6 @@ def _traced(op: str, types: tuple[int, ...], output: int) -> FunctionDef:
     specs.append(tf.TensorSpec([2], tf.int64))
     with tf.init_scope(), tf.device(None):
         traced = tf.function(draw, autograph=False).get_concrete_function(*specs)
-    function = type(traced.function_def)()
-    function.CopyFrom(traced.function_def)
+    function = copy.deepcopy(traced.function_def)
     function.signature.name = _PREFIX + "_".join((op, *(str(it) for it in (*types, output))))
     return function
-
-
-def seeds(node: NodeDef) -> tuple[int, int] | None:
-    """Return the seeds in the attributes of an op; None if it has a generator instead."""
-    return (node.attr["seed"].i, node.attr["seed2"].i) if "seed" in node.attr else None

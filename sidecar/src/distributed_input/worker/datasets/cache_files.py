@@ -25,6 +25,7 @@ import tensorflow as tf
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import logs
 from distributed_input.runtime.files.locked_folders import is_free, lock_new
+from distributed_input.tfdata.determinism import inputs_of
 
 _log = logs.get("worker.datasets")
 _PART, _LOCK, _INDEX = ".part-", ".lock", ".index"
@@ -33,11 +34,8 @@ _PART, _LOCK, _INDEX = ".part-", ".lock", ".index"
 class CacheWriter:
     """The private files of one iterator for one cache.
 
-    Args:
-        path: start of the names of the files that later epochs read.
-
-    Attributes:
-        part: start of the names of the private files.
+    The names of the files that later epochs read start with `path`, and those of the private files
+    with `part`.
     """
 
     def __init__(self, path: str) -> None:
@@ -52,8 +50,7 @@ class CacheWriter:
     def close(self, ended: bool) -> None:
         """Publish the files if the cache is complete, and remove them otherwise.
 
-        Args:
-            ended: whether the iterator has returned its last element.
+        It is complete if the iterator has ended: it has returned its last element.
         """
         if ended and _exists(self.part) and not _exists(self._path):
             files = sorted(_files(self.part), key=lambda file: file.endswith(_INDEX))
@@ -80,13 +77,8 @@ class CacheWriter:
 class SplitCaches:
     """The cache files of one split.
 
-    Args:
-        split: index of the split.
-        splits: number of splits.
-        version: values on which the rows of the split depend, beyond what its graph shows.
-
-    Attributes:
-        writers: one for each cache that is not complete yet.
+    `version` has values on which the rows of the split depend, beyond what its graph shows. There
+    is a writer for each cache that is not complete yet.
     """
 
     def __init__(self, split: int, splits: int, version: Sequence[str] = ()) -> None:
@@ -97,9 +89,7 @@ class SplitCaches:
     def path(self, file: str, fingerprint: str) -> str:
         """Return the files of a cache of this split: to read if they are complete, or to write.
 
-        Args:
-            file: file name in the dataset.
-            fingerprint: fingerprint of what is before the cache.
+        `fingerprint` is that of what is before the cache.
         """
         path = f"{file}-{self._name}-{fingerprint}{self._version}"
         if _exists(path):
@@ -110,12 +100,7 @@ class SplitCaches:
 
 
 class CachingIterator:
-    """An iterator that closes cache files after its last element, or when it is dropped.
-
-    Args:
-        elements: the iterator of the dataset.
-        writers: the files that it writes.
-    """
+    """An iterator that closes cache files after its last element, or when it is dropped."""
 
     def __init__(self, elements: Iterator[Any], writers: list[CacheWriter]) -> None:
         self._elements: Iterator[Any] | None = elements
@@ -157,10 +142,7 @@ def check_without_graph(dataset: tf.data.Dataset) -> None:
     Raises:
         ConfigError: it does. Without a graph, its splits cannot get files of their own.
     """
-    queue = [dataset]
-    while queue:
-        one = queue.pop()
-        queue += one._inputs()  # noqa: SLF001 - TensorFlow has no public method
+    for one in inputs_of(dataset):
         file = getattr(one, "_filename", None)
         if type(one).__name__ == "CacheDataset" and file is not None and file.numpy():
             raise ConfigError(

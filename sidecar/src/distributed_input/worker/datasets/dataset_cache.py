@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
-from distributed_input.worker.datasets.lru_cache import LruCache
+
+_Value = TypeVar("_Value")
+
+
+class LruCache(Generic[_Value]):
+    """Keeps the last value, and others while all have at most a number of bytes. Thread-safe."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._values: OrderedDict[Hashable, tuple[_Value, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> _Value | None:
+        """Return the value of a key; None if it is not in the cache."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+    def put(self, key: Hashable, value: _Value, size: int) -> None:
+        """Store a value of `size` bytes. Evict those that were not used for the longest time."""
+        with self._lock:
+            _, replaced = self._values.pop(key, (None, 0))
+            self._values[key] = value, size
+            self._bytes += size - replaced
+            while self._bytes > self._max_bytes and len(self._values) > 1:
+                _, (_, evicted) = self._values.popitem(last=False)
+                self._bytes -= evicted
+
 
 _MAX_BYTES = 1 << 30
 _DAMAGED = "the trainer sent something else than a dataset"
@@ -18,8 +51,7 @@ _DAMAGED = "the trainer sent something else than a dataset"
 class DatasetCache:
     """The most recently used datasets, up to a number of bytes. Thread-safe.
 
-    Args:
-        fetch: returns the serialized GraphDataset of a dataset id.
+    `fetch` returns the serialized GraphDataset of a dataset id.
     """
 
     def __init__(self, fetch: Callable[[str], bytes]) -> None:

@@ -10,69 +10,24 @@ A worker also compares each split with a few others, to find what selects the ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from distributed_input.api.errors import JobConflictError, SpecError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment.identity import ORDER_VERSION
+from distributed_input.tfdata import export
 from distributed_input.tfdata.graph import canonical
-from distributed_input.tfdata.graph import fingerprint as fingerprints
-from distributed_input.tfdata.graph.fingerprint import fingerprint
+from distributed_input.tfdata.graph.canonical import fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import selecting, selections
-from distributed_input.tfdata.random.selecting import Shards
 from distributed_input.worker.datasets import entry_points
 
 
-class SplitDefinitions(NamedTuple):
-    """The definition of a dataset.
-
-    Attributes:
-        fingerprints: of all splits, or one if they differ only in `dataset.shard`.
-        repeated: all splits have the same graph, and there are several.
-        shards_by_split: see `selecting.shards_by_split`.
-        warning: see `selections.warning`.
-    """
-
-    fingerprints: list[int]
-    repeated: bool
-    shards_by_split: Shards = ()
-    warning: str = ""
-
-
-def define(splits: int, graph_of: Callable[[int], GraphDef]) -> SplitDefinitions:
-    """Return the definition of a dataset.
-
-    Args:
-        splits: number of splits.
-        graph_of: returns the canonical graph of a split.
-    """
-    if splits == 1:
-        return SplitDefinitions([fingerprint(graph_of(0))], repeated=False)
-    samples = {split: graph_of(split) for split in sorted({0, splits // 2, splits - 1})}
-    common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
-    found, names, repeated = list(common), [], False
-    if len(common) == 1:
-        repeated = len(set(map(fingerprint, samples.values()))) == 1
-    else:
-        found = []
-        for split in range(splits):
-            graph = samples.get(split) or graph_of(split)
-            found.append(fingerprint(graph))
-            names.append(selecting.file_names(graph))
-    shards = selecting.shards_by_split(samples, splits, names)
-    return SplitDefinitions(found, repeated, shards, selections.warning(samples, shards))
-
-
-def graph_of(job: types_pb2.Job, split: int, seed: int | None = None, epoch: int = 0) -> GraphDef:
-    """Return the canonical graph of a split in an epoch; of the job's seed by default."""
-    seed = job.seed if seed is None else seed
-    context = entry_points.split_context(job, seed, epoch, split, job.num_splits)
-    dataset = entry_points.call(job.entry_point, context, mix(seed))
+def graph_of(job: types_pb2.Job, split: int) -> GraphDef:
+    """Return the canonical graph of a split in the first epoch."""
+    context = entry_points.split_context(job, job.seed, 0, split, job.num_splits)
+    dataset = entry_points.call(job.entry_point, context, mix(job.seed))
     if isinstance(dataset, tf.data.Dataset):
         return canonical.serialize(dataset)
     raise SpecError(
@@ -81,12 +36,44 @@ def graph_of(job: types_pb2.Job, split: int, seed: int | None = None, epoch: int
     )
 
 
+def define(job: types_pb2.Job, has_python: bool) -> None:
+    """Add the definition of an entry point's dataset to its job, and warnings.
+
+    The definition has the fingerprints of all splits, or one if they differ only in
+    `dataset.shard`. Graphs of Python functions may be equal although their rows are not.
+    """
+
+    def described(split: int) -> GraphDef:
+        graph = graph_of(job, split)
+        if selections.has_random_order(graph):
+            job.order_version = ORDER_VERSION
+        return graph
+
+    splits, names = job.num_splits, []
+    job.definition_version = canonical.FINGERPRINT_VERSION
+    samples = {split: described(split) for split in sorted({0, splits // 2, splits - 1})}
+    prints = set(map(fingerprint, samples.values()))
+    if splits == 1:
+        job.definitions.extend(prints)
+        return
+    common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
+    if len(common) == 1:
+        job.definitions.extend(common)
+    else:
+        for split in range(splits):
+            graph = samples.get(split) or described(split)
+            job.definitions.append(fingerprint(graph))
+            names.append(selecting.file_names(graph))
+    job.shards_by_split.extend(selecting.shards_by_split(samples, splits, names))
+    if len(prints) == 1 and not has_python:
+        name = f"entry point {job.entry_point.target}"
+        job.warnings.append(export.repeated_rows_warning(name, splits))
+    elif alike := selections.warning(samples, job.shards_by_split):
+        job.warnings.append(alike)
+
+
 def check_order(job: types_pb2.Job, graph: GraphDef) -> None:
     """Check that a job has the order of rows of this release.
-
-    Args:
-        job: the job.
-        graph: graph of a split.
 
     Raises:
         JobConflictError: another release described it.
@@ -102,15 +89,12 @@ def check_order(job: types_pb2.Job, graph: GraphDef) -> None:
 def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
     """Check that a split is defined as it was when the run started.
 
-    Args:
-        job: the job with its definitions.
-        split: index of the split.
-        graph: canonical graph of the split in the first epoch, with the job's seed; None: build it.
+    `graph` is canonical, of the first epoch, with the job's seed; None: build it.
 
     Raises:
         JobConflictError: it is not.
     """
-    if not job.definitions or job.definition_version != fingerprints.VERSION:
+    if not job.definitions or job.definition_version != canonical.FINGERPRINT_VERSION:
         return  # the dataset has no graph, or a graph of this version cannot be compared
     common = len(job.definitions) == 1 < job.num_splits
     expected = job.definitions[0 if common else split]

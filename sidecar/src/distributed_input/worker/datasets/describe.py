@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 
-from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.errors import DatasetFnError, UnavailableError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import identity, jobs
+from distributed_input.assignment import jobs
 from distributed_input.assignment.jobs import DatasetFacts
 from distributed_input.runtime import logs
 from distributed_input.tfdata import buffers, export, sharding, type_specs
-from distributed_input.tfdata.graph import caches, canonical, fingerprint
-from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.random import selections
+from distributed_input.tfdata.graph import caches, canonical
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateTimeoutError
 
 _log = logs.get("worker.datasets")
 _MEASURE_SECONDS = 5.0
+_VALID_SECONDS = 5.0  # jobs that start later describe the dataset again: its files may have changed
+_MAX_WAIT_SECONDS = 60.0
 
 
 def import_module(draft: types_pb2.Job) -> None:
@@ -34,10 +35,8 @@ def import_module(draft: types_pb2.Job) -> None:
 def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> types_pb2.Job:
     """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
 
-    Args:
-        draft: the job as the resource defines it.
-        relaxed: the worker does not run datasets serially.
-        room: memory of a worker for the buffers of its open splits; 0: unknown.
+    With `relaxed`, the worker does not run datasets serially. `room` is the memory of a worker for
+    the buffers of its open splits; 0: unknown.
 
     Raises:
         ConfigError: the entry point does not exist, or its dataset caches to files in a function.
@@ -62,45 +61,24 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     caches.check(definition)
     graph = export.analyze_dataset(definition, dataset)
     serial = [] if relaxed else export.serial_warnings(definition, dataset)
-    described = DatasetFacts(
-        element=element,
+    described = export.facts_of(
+        graph,
+        element,
         asked_batch=context.global_batch_size,
-        batched=graph.batched,
-        static_batch=graph.batch_size,
-        paddings=graph.paddings,
-        infinite=graph.infinite,
         files=sharding.count_before(definition, graph.file_shards),
         rows=export.count_rows(dataset, graph, splits),
-        whole=bool(graph.record_shard),
     )
     job = jobs.complete(draft, described)
-    graph_of = functools.partial(_graph_of, job)
-    first = definition if job.num_splits == splits else graph_of(0)
-    job.split_bytes = buffers.held_bytes(first, None if graph.python_ops else _measure)
-    job.split_bytes_at_most = buffers.may_hold_less(first)
+    first = definition if job.num_splits == splits else definitions.graph_of(job, 0)
+    measure = None if graph.python_ops else _measure
+    job.split_bytes, job.split_bytes_at_most = buffers.held_bytes(first, measure)
     job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
     job.warnings.extend(export.hidden_batch_warnings(graph, job, context.global_batch_size))
-    defined = definitions.define(job.num_splits, graph_of)
-    if defined.repeated and not graph.python_ops:  # Python code is not in the graph
-        name = f"entry point {draft.entry_point.target}"
-        job.warnings.append(export.repeated_rows_warning(name, job.num_splits))
-    elif defined.warning:
-        job.warnings.append(defined.warning)
-    job.shards_by_split.extend(defined.shards_by_split)
+    definitions.define(job, has_python=bool(graph.python_ops))
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)
-    job.definitions.extend(defined.fingerprints)
-    job.definition_version = fingerprint.VERSION
     return job
-
-
-def _graph_of(job: types_pb2.Job, split: int) -> GraphDef:
-    """Return the graph of a split. Set the job's version of the order if it has a random order."""
-    graph = definitions.graph_of(job, split)
-    if selections.has_random_order(graph):
-        job.order_version = identity.ORDER_VERSION
-    return graph
 
 
 def _has_length(elements: Iterable[Any]) -> bool:
@@ -140,3 +118,55 @@ def _bytes_of(value: Any) -> int:
     if value.dtype == object:
         return sum(map(len, value.reshape(-1).tolist()))
     return int(value.nbytes)
+
+
+class DescribeCache:
+    """Completed jobs, by their drafts without the name. Thread-safe.
+
+    Describing a dataset takes some tenths of a second, which would delay the first rows of every
+    job that starts at the same time. `describe` completes a draft for a consumer. Its errors are
+    raised and not cached.
+    """
+
+    def __init__(
+        self,
+        describe: Callable[[types_pb2.Job, str], types_pb2.Job],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._describe = describe
+        self._clock = clock
+        self._jobs: dict[bytes, tuple[float, types_pb2.Job]] = {}
+        self._lock = threading.Lock()
+
+    def job(self, draft: types_pb2.Job, consumer: str = "") -> types_pb2.Job:
+        """Return the completed draft. Drafts that differ only in their name are described once.
+
+        `consumer` is the incarnation of the consumer that requests it.
+
+        Raises:
+            UnavailableError: a description takes longer than a minute.
+        """
+        nameless = types_pb2.Job()
+        nameless.CopyFrom(draft)
+        nameless.ClearField("name")
+        key = nameless.SerializeToString(deterministic=True)
+        job = types_pb2.Job()
+        # Held while describing, so that concurrent callers share the result.
+        if not self._lock.acquire(timeout=_MAX_WAIT_SECONDS):
+            raise UnavailableError(
+                f"the worker has been describing a dataset for {_MAX_WAIT_SECONDS:.0f} s. Check "
+                "what the dataset reads, for example a file system that does not respond."
+            )
+        try:
+            now = self._clock()
+            self._jobs = {
+                key: one for key, one in self._jobs.items() if now <= one[0] + _VALID_SECONDS
+            }
+            if key not in self._jobs:
+                described = self._describe(draft, consumer)
+                self._jobs[key] = self._clock(), described
+            job.CopyFrom(self._jobs[key][1])
+        finally:
+            self._lock.release()
+        job.name = draft.name
+        return job

@@ -20,44 +20,41 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.assignment import jobs
 from distributed_input.tfdata import user_code
-from distributed_input.tfdata.input_context import SplitInputContext
+from distributed_input.tfdata.user_code import SplitInputContext
 
 _SEED_MASK = (1 << 31) - 1
 
 _MAX_WAIT_SECONDS = 60.0  # for one call of an entry point
 
 
-class _Calls:
-    """Calls of entry points, one at a time: they run under the process's global seed."""
+# Entry points are called one at a time: they run under the process's global seed.
+_calling = threading.Lock()
+_running: list[tuple[str, float]] = []  # the call, and when it began
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running = "", 0.0
 
-    @contextlib.contextmanager
-    def alone(self, what: str) -> Iterator[None]:
-        """Wait for the other calls.
+@contextlib.contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Wait for the other calls.
 
-        Raises:
-            UnavailableError: one other call takes longer than `_MAX_WAIT_SECONDS`.
-        """
-        while not self._lock.acquire(timeout=1.0):
-            running, since = self._running
+    Raises:
+        UnavailableError: one other call takes longer than `_MAX_WAIT_SECONDS`.
+    """
+    while not _calling.acquire(timeout=1.0):
+        for running, since in _running.copy():
             seconds = time.monotonic() - since
-            if running and seconds > _MAX_WAIT_SECONDS:
+            if seconds > _MAX_WAIT_SECONDS:
                 raise UnavailableError(
                     f"{running} has been running for {seconds:.0f} s, and a worker calls one at a "
                     "time. Check what it reads, for example a file system that does not respond."
                 )
-        try:
-            self._running = what, time.monotonic()
-            yield
-        finally:
-            self._running = "", 0.0
-            self._lock.release()
+    try:
+        _running[:] = [(what, time.monotonic())]
+        yield
+    finally:
+        _running.clear()
+        _calling.release()
 
 
-_calls = _Calls()
 _allowed: list[str] = []
 """Modules that may be imported as entry points, for the life of the process. Empty: all."""
 
@@ -73,15 +70,7 @@ def allow_only(modules: Iterable[str]) -> None:
 def split_context(
     job: types_pb2.Job, seed: int, epoch: int, split: int, splits: int
 ) -> SplitInputContext:
-    """Return the input context of one split.
-
-    Args:
-        job: the job or its draft.
-        seed: seed of the job's order.
-        epoch: number of the epoch.
-        split: number of the split.
-        splits: number of splits.
-    """
+    """Return the input context of one split."""
     return SplitInputContext(
         splits,
         split,
@@ -99,15 +88,10 @@ def call(
 ) -> Any:
     """Call an entry point for one split, with seeds that are the same for all splits.
 
-    Args:
-        entry: names the function.
-        context: argument of the function. Its seed becomes the seed of Python and numpy, which the
-            graph does not contain.
-        seed: seed of TensorFlow. It must not depend on the epoch if `reseed` adds the epoch later.
-        functions_seeded: whether the seed also applies in functions that the dataset maps.
-
-    Returns:
-        A tf.data.Dataset, or an iterable of elements.
+    Return a tf.data.Dataset, or an iterable of elements. The seed of the context becomes the seed
+    of Python and numpy, which the graph does not contain. `seed` is that of TensorFlow. It must not
+    depend on the epoch if `reseed` adds the epoch later. With `functions_seeded`, it also applies
+    in functions that the dataset maps.
 
     Raises:
         ConfigError: the function does not exist.
@@ -119,7 +103,7 @@ def call(
     arguments = json.loads(entry.args_json or "{}")
     unseeded = contextlib.nullcontext() if functions_seeded else user_code.functions_unseeded()
     what = f"entry point {entry.target} for split {context.input_pipeline_id}"
-    with _calls.alone(what), user_code.fixed_randomness(seed & _SEED_MASK), unseeded:
+    with _alone(what), user_code.fixed_randomness(seed & _SEED_MASK), unseeded:
         random.seed(context.seed)
         np.random.seed(context.seed)
         before = _random_state()

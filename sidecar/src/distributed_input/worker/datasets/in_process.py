@@ -18,10 +18,11 @@ import tensorflow as tf
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.proto import types_pb2
 from distributed_input.tfdata import batching, timed_reading, type_specs
-from distributed_input.tfdata.analysis import graph_analysis
+from distributed_input.tfdata.analysis.batches import find_batches
 from distributed_input.tfdata.graph import canonical
-from distributed_input.tfdata.input_context import SplitInputContext
+from distributed_input.tfdata.graph.datasets import main_scope
 from distributed_input.tfdata.timed_reading import TimedReader
+from distributed_input.tfdata.user_code import SplitInputContext
 from distributed_input.worker.datasets import entry_points
 
 
@@ -39,8 +40,7 @@ class _Iterables:
 def open_reader(options: Mapping[str, Any]) -> TimedReader:
     """Call the entry point as the only pipeline of the only trainer; return its reader.
 
-    Args:
-        options: see the module's docstring. `batch` is the resource's global batch size or None.
+    `batch` is the resource's global batch size or None.
 
     Raises:
         DistributedInputError: see `entry_points.call`.
@@ -65,7 +65,7 @@ def open_reader(options: Mapping[str, Any]) -> TimedReader:
 
 def _is_batched(dataset: tf.data.Dataset) -> bool:
     try:
-        return graph_analysis.analyze(canonical.serialize(dataset)).batched
+        return find_batches(main_scope(canonical.serialize(dataset))).batched
     except DatasetFnError:  # a generator has no graph
         return False
 

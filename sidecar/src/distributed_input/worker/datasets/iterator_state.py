@@ -22,12 +22,11 @@ import tensorflow as tf
 import xxhash
 
 from distributed_input.tfdata import row_skips
+from distributed_input.tfdata.determinism import depends_on_order
 from distributed_input.tfdata.graph import node_defs, python_code
-from distributed_input.tfdata.graph.dataset_ops import kind
-from distributed_input.tfdata.graph.fingerprint import stable_bytes
-from distributed_input.tfdata.graph.function_names import readable_name
+from distributed_input.tfdata.graph.canonical import stable_bytes
+from distributed_input.tfdata.graph.datasets import kind
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
-from distributed_input.tfdata.random.order_dependence import depends_on_order
 from distributed_input.tfdata.row_skips import RowSkip
 from distributed_input.worker.states.deadline import within
 from distributed_input.worker.states.saved_state import StateError
@@ -74,11 +73,8 @@ class StateIdentity:
 def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> StateIdentity:
     """Return the identity of a split's states.
 
-    Args:
-        graph_def: graph of the split with the seeds of the epoch.
-        values: what the rows depend on besides the graph. Python functions may depend on the split,
-            the seed and the epoch.
-        batched: whether its elements are batches of rows.
+    `values` is what the rows depend on besides the graph. Python functions may depend on the split,
+    the seed and the epoch.
     """
     digest = xxhash.xxh3_128()
     digest.update(repr((_PIPELINE, tf.__version__, *values)).encode())
@@ -103,7 +99,7 @@ def find_problem(graph_def: GraphDef) -> str:
                 continue
             is_dataset = "Dataset" in node.op and kind(node.op) not in _RESTORED
             if is_dataset or (name and (node.op in PYTHON_OPS or depends_on_order(node.op))):
-                return f"{node.op} in {readable_name(name)}" if name else str(node.op)
+                return f"{node.op} in {node_defs.readable_name(name)}" if name else str(node.op)
     return ""
 
 
@@ -117,17 +113,13 @@ def _parallel_calls(graph_def: GraphDef) -> int:
 class SavableIterator:
     """An iterator of elements whose state can be saved.
 
-    Args:
-        elements: TensorFlow's iterator, before its first element.
-        identity: what its states belong to.
-        without: returns such an iterator without the first rows of the split; None: it cannot skip.
+    `without` returns TensorFlow's iterator without the first rows of the split; None: it cannot
+    skip.
 
     Attributes:
         fetched: number of elements returned so far.
         has_skipped: whether it was restored by skipping rows. TensorFlow's state would then be that
             of another graph, so later states are numbers of rows too.
-        key: key of its states.
-        problem: why TensorFlow cannot save its state, or "".
         skipped_rows: of what the number of skipped rows must be a multiple; 0: it cannot skip rows.
     """
 
@@ -155,10 +147,6 @@ class SavableIterator:
     def save(self, max_bytes: int, timeout: float) -> bytes:
         """Return the state after the last element returned.
 
-        Args:
-            max_bytes: maximum size.
-            timeout: seconds until a StateTimeoutError.
-
         Raises:
             StateTimeoutError: TensorFlow did not return in time.
             StateError: the state is larger, or TensorFlow cannot save it.
@@ -168,9 +156,7 @@ class SavableIterator:
     def restore(self, data: bytes, rows: int) -> None:
         """Continue after the element at which the state was saved.
 
-        Args:
-            data: what `save` returned; b"": skip the rows.
-            rows: number of rows before the state.
+        `data` is what `save` returned; b"": skip the rows.
 
         Raises:
             StateTimeoutError: TensorFlow did not return in time.

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,14 @@ from numpy.typing import NDArray
 
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.tfdata.graph import serialization
-from distributed_input.tfdata.graph.fingerprint import fingerprint
-from distributed_input.tfdata.record_sharding import RecordShard
-from distributed_input.worker.datasets.shared_threads import options_of, share_threads
-from distributed_input.worker.datasets.split_iterator import iterate, with_options
+from distributed_input.tfdata.graph.canonical import fingerprint
+from distributed_input.tfdata.sharding import RecordShard
+from distributed_input.worker.datasets.split_iterator import (
+    iterate,
+    options_of,
+    share_threads,
+    with_options,
+)
 
 _WINDOW_BYTES = 64 << 20
 _CHUNK_BYTES = 8 << 20
@@ -44,13 +48,9 @@ Chunk = Sequence[Batch]
 class Records:
     """The records that the splits of a dataset select from, as batches.
 
-    Args:
-        shard: the shard of one of the splits.
-        num_splits: number of splits.
-        dataset_id: passes of the same dataset share threads.
-        first_run: `Job.first_run`. Other runs have other passes: files may have changed.
-        cpus: CPUs of this worker.
-        split: dataset of the split, with its options and the resources of its graph.
+    `split` is the dataset of one of the splits, with its options and the resources of its graph,
+    and `shard` is its shard. Runs with another `Job.first_run` have other passes: files may have
+    changed. A chunk has at most `max_rows` rows for each split.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Records:
         self.num_splits = num_splits
         self._shard, self._dataset_id, self._cpus, self._of = shard, dataset_id, cpus, split
         self.key = dataset_id, first_run, fingerprint(shard.source), num_splits
-        row_bytes = sum(_bytes_of(spec) for spec in shard.spec)
+        row_bytes = sum(map(_bytes_of, shard.spec))
         self.max_rows = max(1, _CHUNK_BYTES // max(1, num_splits * row_bytes))
 
     def batches(self, rows: int) -> Iterator[Batch]:
@@ -79,8 +79,7 @@ class Records:
 
     def _records(self) -> tf.data.Dataset:
         spec = self._shard.spec
-        spec = spec[0] if len(spec) == 1 else spec
-        records = serialization.instantiate(self._shard.source, spec)
+        records = serialization.instantiate(self._shard.source, spec[0] if len(spec) == 1 else spec)
         # The options may follow the shard, for example the number of private threads.
         options = tf.data.Options()
         options._from_proto(options_of(self._of))  # noqa: SLF001 - there is no public method
@@ -102,25 +101,17 @@ class SharedPasses:
     def read(self, records: Records, row: ElementSpec, split: int, rows: int) -> PassReader:
         """Return the elements of a split: batches of its records.
 
-        Args:
-            records: the records of all splits.
-            row: spec of a record.
-            split: number of the split.
-            rows: minimum number of rows in an element of a new pass, except for large rows.
+        An element of a new pass has at least `rows` rows, unless they are large.
         """
         with self._lock:
             shared = self._passes.get(records.key)
-            if shared is None or not shared.has_start:
+            if shared is None or shared.first:
                 shared = self._passes[records.key] = _Pass(records, rows)
             return PassReader(shared, row, split)
 
 
 class PassReader:
-    """The elements of one split: batches of numpy arrays.
-
-    Attributes:
-        position: number of chunks taken.
-    """
+    """The elements of one split: batches of numpy arrays. `position` is the next chunk."""
 
     def __init__(self, shared: _Pass, row: ElementSpec, split: int) -> None:
         self.position = 0
@@ -133,31 +124,22 @@ class PassReader:
         return self
 
     def __next__(self) -> Any:
-        while True:
-            if self._own is not None:
-                return self._row.unflatten(list(next(self._own)))
+        records = self._pass.records
+        while self._own is None:
             try:
                 chunk = self._pass.next_chunk(self)
             except _MissedError:
-                records = self._pass.records
                 self._own = records.of_split(self._split, records.max_rows, self._taken)
-                continue
-            if chunk is None:
-                raise StopIteration
-            mine = self._share_of(chunk)
+                break
+            # Each batch of the chunk begins with a record of split 0.
+            parts = [[part[self._split :: records.num_splits] for part in batch] for batch in chunk]
+            mine = parts[0]
+            if len(parts) > 1:
+                mine = [np.concatenate(component) for component in zip(*parts, strict=True)]
             if len(mine[0]):
                 self._taken += len(mine[0])
                 return self._row.unflatten(mine)
-
-    def _share_of(self, chunk: Chunk) -> list[NDArray[Any]]:
-        """Return this split's records. Each batch begins with a record of split 0."""
-        step = self._pass.records.num_splits
-        if len(chunk) == 1:
-            return [part[self._split :: step] for part in chunk[0]]
-        return [
-            np.concatenate([part[self._split :: step] for part in parts])
-            for parts in zip(*chunk, strict=True)
-        ]
+        return self._row.unflatten(list(next(self._own)))
 
 
 class _MissedError(Exception):
@@ -165,22 +147,16 @@ class _MissedError(Exception):
 
 
 class _Pass:
-    """A running pass and the window of its chunks.
+    """A running pass and the window of its chunks, of which `first` is the index of the first.
 
-    Args:
-        records: what it reads.
-        rows: see `SharedPasses.read`.
-
-    Attributes:
-        rows: rows of each split in a batch, except for the last batch.
+    A batch has `rows` rows of each split, except for the last one.
     """
 
-    def __init__(self, records: Records, rows: int, clock: Callable[[], float] = time.monotonic):
-        self.records, self.rows = records, min(rows, records.max_rows)
-        self._clock = clock
-        self._chunks = self._read()
+    def __init__(self, records: Records, rows: int) -> None:
+        self.records = records
+        self.first = 0
+        self._chunks = self._read(min(rows, records.max_rows))
         self._window: deque[tuple[Chunk, int]] = deque()  # with their bytes
-        self._first = 0  # index of the first chunk in the window
         self._bytes = 0
         self._readers: weakref.WeakSet[PassReader] = weakref.WeakSet()
         self._changed = threading.Condition()
@@ -189,26 +165,22 @@ class _Pass:
         self._full_since: float | None = None
         self._end: BaseException | None = None
 
-    @property
-    def has_start(self) -> bool:
-        """Return whether another reader can start."""
-        return self._first == 0
-
     def add(self, reader: PassReader) -> None:
         """Add a reader. It counts as long as it exists."""
         with self._changed:
             self._readers.add(reader)
 
-    def next_chunk(self, reader: PassReader) -> Chunk | None:
-        """Return a reader's next chunk, and advance it. None: the records end.
+    def next_chunk(self, reader: PassReader) -> Chunk:
+        """Return a reader's next chunk, and advance it.
 
         Raises:
             _MissedError: it is no longer in the window. The reader does not count any more.
+            StopIteration: the records end.
             Exception: any error of the dataset.
         """
         while True:
             with self._changed:
-                index = reader.position - self._first
+                index = reader.position - self.first
                 if index < 0:
                     self._readers.discard(reader)
                     raise _MissedError
@@ -217,10 +189,9 @@ class _Pass:
                     chunk, _ = self._window[index]
                     self._drop_read()
                     return chunk
-                if isinstance(self._end, StopIteration):
-                    self._readers.discard(reader)
-                    return None
                 if self._end is not None:
+                    if isinstance(self._end, StopIteration):
+                        self._readers.discard(reader)
                     raise self._end
                 if self._is_reading:
                     self._changed.wait(1.0)
@@ -231,26 +202,24 @@ class _Pass:
             self._read_chunk()
 
     def _read_chunk(self) -> None:
-        chunk: Chunk = ()
-        nbytes = 0
-        end: BaseException | None = None
+        chunk, end = None, None
         try:
             chunk = next(self._chunks)
-            nbytes = _nbytes(chunk)
         except BaseException as error:  # noqa: BLE001 - raised for every reader
             end = error
         with self._changed:
             self._is_reading, self._end = False, end
-            if end is None:
-                self._window.append((chunk, nbytes))
-                self._bytes += nbytes
+            if chunk is not None:
+                self._window.append(
+                    (chunk, sum(_nbytes(part) for batch in chunk for part in batch))
+                )
+                self._bytes += self._window[-1][1]
             self._changed.notify_all()
 
     def _wait_for_slower(self) -> bool:
         """Wait a moment if the window is full. Drop its first chunk after _WAIT_SECONDS.
 
-        Returns:
-            Whether it waited. The caller holds the lock.
+        Return whether it waited. The caller holds the lock.
         """
         if self._bytes < _WINDOW_BYTES:
             return False
@@ -269,7 +238,7 @@ class _Pass:
 
     def _wait(self, seconds: float) -> bool:
         """Wait a moment, if the window has been full for less than `seconds`."""
-        now = self._clock()
+        now = time.monotonic()
         if self._full_since is None:
             self._full_since = now
         if now - self._full_since >= seconds:
@@ -282,47 +251,39 @@ class _Pass:
         if not self._has_started:
             return
         positions = [reader.position for reader in self._readers]
-        needed = min((at for at in positions if at >= self._first), default=self._first)
-        while self._window and self._first < needed:
+        needed = min((at for at in positions if at >= self.first), default=self.first)
+        while self._window and self.first < needed:
             self._drop_first()
 
     def _drop_first(self) -> None:
         self._bytes -= self._window.popleft()[1]
-        self._first += 1
+        self.first += 1
         self._full_since = None
         self._changed.notify_all()
 
-    def _read(self) -> Iterator[Chunk]:
+    def _read(self, rows: int) -> Iterator[Chunk]:
         """Yield the chunks. A chunk has the batches that are read in about _CHUNK_SECONDS."""
-        batches = self.records.batches(self.rows)
-        most = max(1, self.records.max_rows // self.rows)
-        count = 1
-        while True:
-            began = self._clock()
-            chunk: list[Batch] = []
-            try:
-                while len(chunk) < count:
-                    chunk.append(next(batches))
-            except StopIteration:
-                if chunk:
+        most = max(1, self.records.max_rows // rows)
+        count, chunk, began = 1, list[Batch](), time.monotonic()
+        try:
+            for batch in self.records.batches(rows):
+                chunk.append(batch)
+                if len(chunk) == count:
+                    seconds = time.monotonic() - began
                     yield chunk
-                return
-            except Exception:
-                if chunk:
-                    yield chunk
-                raise
-            read = self._clock()
+                    wanted = int(count * _CHUNK_SECONDS / max(seconds, 1e-6))
+                    count = max(1, min(wanted, 2 * count, most))
+                    chunk, began = [], time.monotonic()
+        except Exception:
+            if chunk:
+                yield chunk
+            raise
+        if chunk:
             yield chunk
-            wanted = count * _CHUNK_SECONDS / max(read - began, 1e-6)
-            count = max(1, min(int(wanted), 2 * count, most))
 
 
-def _nbytes(chunk: Chunk) -> int:
-    return sum(
-        part.nbytes if part.dtype != object else sum(map(len, part.reshape(-1).tolist()))
-        for batch in chunk
-        for part in batch
-    )
+def _nbytes(part: NDArray[Any]) -> int:
+    return sum(map(len, part.reshape(-1).tolist())) if part.dtype == object else part.nbytes
 
 
 def _bytes_of(spec: tf.TensorSpec) -> int:

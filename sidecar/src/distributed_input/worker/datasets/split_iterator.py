@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import sys
 import threading
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import dataset_options_pb2
 
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import batching, joined_batches
+from distributed_input.tfdata import batching
+from distributed_input.tfdata.graph import serialization
 from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIterator
 from distributed_input.worker.datasets.iterator_state import SavableIterator, StateIdentity
-from distributed_input.worker.datasets.shared_threads import options_of, share_threads
 
 _unused: queue.SimpleQueue[Any] = queue.SimpleQueue()
 _remover_started = threading.Lock()
@@ -27,11 +29,9 @@ _OWN_REFERENCES = 2  # of an object in a list whose reference count is asked for
 
 @dataclass(frozen=True)
 class SplitIterator:
-    """The elements of one split.
+    """The elements of one split, and the spec of a row.
 
     Attributes:
-        elements: iterator over the elements, from the first one.
-        row: spec of one row.
         batched: whether an element is a batch of rows.
         state: saves and restores the state of `elements`; None if they have none.
         parallel_calls: elements that the dataset's maps produce at the same time; 0: unknown.
@@ -63,27 +63,20 @@ def iterate_dataset(
 ) -> SplitIterator:
     """Return the elements of a dataset in a fixed order, with one element prefetched.
 
-    Args:
-        dataset: the dataset of the split.
-        row: spec of one row.
-        batched: whether the dataset's elements are batches of rows.
-        batch_rows: minimum number of rows in an element; 0 leaves the elements as they are.
-        batch_size: rows in a batch of the dataset, if its spec does not have them; None: unknown.
-        dataset_id: splits with the same id share threads; see `share_threads`.
-        writers: files that the dataset's caches write.
-        cpus: see `with_options`.
-        identity: what the states of the split belong to; None if the dataset has no graph.
-        without: see `SavableIterator`.
+    An element has at least `batch_rows` rows; 0 leaves the elements as they are. `batch_size` has
+    the rows in a batch of the dataset, if its spec does not have them; None: unknown. A dataset
+    without a graph has no identity. For the others, see `share_threads`, `with_options` and
+    `SavableIterator`.
     """
     leaves_of = None
     if batch_rows:
-        can_join = joined_batches.can_join(row, dataset)
+        can_join = batching.can_join(row, dataset)
         if not (batched and can_join):
             dataset = batching.batch_rows(dataset, row, batched, batch_rows)
         if can_join:
-            size = joined_batches.static_batch_size(dataset) or batch_size
+            size = batching.static_batch_size(dataset) or batch_size
             count = batch_rows // size if batched and size else 1
-            dataset, leaves_of = joined_batches.join(dataset, max(1, count))
+            dataset, leaves_of = batching.join(dataset, max(1, count))
     # TensorFlow produces the next element while the worker sends this one.
     dataset = share_threads(dataset.prefetch(1), dataset_id)
     elements: Any = iterate(with_options(dataset, cpus))
@@ -104,9 +97,6 @@ class ComponentIterator:
     """The elements of a dataset of dense tensors, as lists of tensors.
 
     TensorFlow's own iterator needs several times as long for an element.
-
-    Args:
-        iterator: TensorFlow's iterator.
     """
 
     def __init__(self, iterator: Any) -> None:
@@ -134,9 +124,8 @@ class ComponentIterator:
 def with_options(dataset: tf.data.Dataset, cpus: int) -> tf.data.Dataset:
     """Return a dataset with a fixed order, and with a worker's CPUs for AUTOTUNE.
 
-    Args:
-        dataset: the dataset. If its own options have a number of CPUs, it keeps them.
-        cpus: CPUs of the worker; 0: those of the machine, of which a worker may have only a few.
+    A number of CPUs in its own options stays. 0 CPUs: those of the machine, of which a worker may
+    have only a few.
     """
     options = tf.data.Options()
     options.deterministic = True  # a replay must produce the same rows
@@ -176,3 +165,59 @@ def _delete(unused: queue.SimpleQueue[Any]) -> None:
         for index in reversed(range(len(kept))):
             if sys.getrefcount(kept[index]) <= _OWN_REFERENCES:
                 del kept[index]
+
+
+_pools: weakref.WeakValueDictionary[tuple[str, int], _ThreadPool] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+_names = itertools.count()
+
+
+class _ThreadPool:
+    """A thread pool of TensorFlow. It ends with the last dataset that runs on it."""
+
+    def __init__(self, threads: int) -> None:
+        name = f"distributed_input_{next(_names)}"
+        with tf.device("CPU:0"):
+            self.handle = tf.raw_ops.ThreadPoolHandle(
+                num_threads=threads,
+                max_intra_op_parallelism=-1,  # no limit, as in a private pool
+                display_name=name,
+                shared_name=name,
+            )
+        weakref.finalize(self, _destroy, self.handle).atexit = False
+
+
+def share_threads(dataset: tf.data.Dataset, dataset_id: str) -> tf.data.Dataset:
+    """Return a dataset whose private threads are shared with other splits of the same dataset.
+
+    With `options.threading.private_threadpool_size`, TensorFlow starts that many threads for each
+    iterator, and a worker has one for each open split. If the functions of the dataset call Python,
+    hundreds of threads then wait for one interpreter: with 16 splits of 64 threads each, a row took
+    three times as much CPU as with 64 threads for all. A dataset without private threads is
+    returned as it is.
+    """
+    threads = options_of(dataset).threading_options.private_threadpool_size
+    if threads <= 0:
+        return dataset
+    with _lock:
+        pool = _pools.get((dataset_id, threads))
+        if pool is None:
+            pool = _pools[dataset_id, threads] = _ThreadPool(threads)
+    shared = serialization.derive(dataset, tf.raw_ops.ThreadPoolDataset, thread_pool=pool.handle)
+    shared._pool = pool  # noqa: SLF001 - an attribute that we add: the pool lives as long
+    # The private pool has nothing to run. Without it, TensorFlow would use the number in `dataset`.
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    return shared.with_options(options)
+
+
+def options_of(dataset: tf.data.Dataset) -> Any:
+    """Return the options of a dataset, as TensorFlow's Options message."""
+    variant = tf.data.experimental.to_variant(dataset)
+    serialized = tf.raw_ops.GetOptions(input_dataset=variant).numpy()
+    return dataset_options_pb2.Options.FromString(serialized)
+
+
+def _destroy(handle: tf.Tensor) -> None:
+    with tf.device("CPU:0"):
+        tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,12 +25,10 @@ from distributed_input.runtime import logs
 from distributed_input.tfdata import (
     batching,
     buffers,
-    dataset_functions,
     determinism,
     export,
-    joined_batches,
-    record_sharding,
     row_skips,
+    sharding,
     type_specs,
 )
 from distributed_input.tfdata.analysis.batches import find_batches
@@ -41,15 +39,15 @@ from distributed_input.tfdata.graph import (
     packing,
     serialization,
 )
+from distributed_input.tfdata.graph.datasets import main_scope
 from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.input_context import SplitInputContext
 from distributed_input.tfdata.random import seeds, selections
 from distributed_input.tfdata.random.selections import OwnOps
+from distributed_input.tfdata.user_code import SplitInputContext
 from distributed_input.worker.datasets import definitions, entry_points
 from distributed_input.worker.datasets.cache_files import SplitCaches, check_without_graph
-from distributed_input.worker.datasets.dataset_cache import DatasetCache
+from distributed_input.worker.datasets.dataset_cache import DatasetCache, LruCache
 from distributed_input.worker.datasets.iterator_state import identify
-from distributed_input.worker.datasets.lru_cache import LruCache
 from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
@@ -72,18 +70,13 @@ class _Opening(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitGraph:
-    """The graph of a split, which all epochs share.
+    """The graph of a split of an entry point, which all epochs share.
 
     Building it calls the user's dataset_fn and traces its functions. This takes tenths of a second
     of Python, which is longer than running a small split. Epochs differ only in the seeds, unless
-    dataset_fn itself used the seed or the epoch.
-
-    Attributes:
-        graph: canonical graph, without the seeds of an epoch and without large arrays.
-        element_spec: the nested TypeSpecs of its elements.
-        functions: what keeps its Python functions, if it has any. They may hold large arrays.
-        own: its ops whose seeds depend on the split.
-        varies: whether it is of one epoch only.
+    dataset_fn itself used the seed or the epoch: then the graph `varies`. It has no large arrays.
+    `functions` keep its Python functions, which may hold large arrays. `own` are the ops whose
+    seeds depend on the split.
     """
 
     graph: GraphDef
@@ -97,13 +90,8 @@ class SplitGraph:
 class _SeededGraph:
     """The graph of a split in one epoch.
 
-    Attributes:
-        graph: the graph with the seeds of the epoch, without large arrays.
-        is_serial: whether it has to run serially.
-        element_spec: the nested TypeSpecs of its elements.
-        files: the files of its caches.
-        arrays: the message with its large arrays; None: they are in files.
-        functions: see `SplitGraph`.
+    Its large arrays are in the message `arrays`, or in files if that is None. `files` are those of
+    its caches.
     """
 
     graph: GraphDef
@@ -151,14 +139,9 @@ class SplitOpener:
     ) -> SplitIterator:
         """Return the elements of a split.
 
-        Args:
-            job: the complete job.
-            seed: seed of the epochs' order.
-            epoch: number of the epoch.
-            split: number of the split.
-            batch_rows: rows in an element. An element has more if the dataset's own batches are
-                larger. 0 leaves the elements as they are. See `BatchSizer`.
-            skipped: number of rows to skip. Their functions are not called; see `row_skips`.
+        An element has `batch_rows` rows, or more if the dataset's own batches are larger. 0 leaves
+        the elements as they are; see `BatchSizer`. The functions of skipped rows are not called;
+        see `row_skips`.
 
         Raises:
             ConfigError: the entry point does not exist, or its dataset caches to files in a way
@@ -172,7 +155,7 @@ class SplitOpener:
         element = ElementSpec.from_json(job.element_spec)
         if not job.HasField("entry_point"):
             return self._iterate(of, row, self._trainers_graph(of, element))
-        found = self._graph_of_entry_point(of)
+        found = self._of_entry_point(of)
         if isinstance(found, _SeededGraph):
             type_specs.check_spec(found.element_spec, element, split)
             return self._iterate(of, row, found)
@@ -204,13 +187,13 @@ class SplitOpener:
             shared = self._share(of, row, graph, dataset)
             if shared is not None:
                 return SplitIterator(shared, row, True)
-        needs_size = job.batched and joined_batches.can_join(row)
+        needs_size = job.batched and batching.can_join(row)
         return iterate_dataset(
             dataset,
             row,
             job.batched,
             0 if sized else of.batch_rows,
-            find_batches(graph).size if needs_size else None,
+            find_batches(main_scope(graph)).size if needs_size else None,
             job.dataset_id,
             found.files.writers,
             self._cpus,
@@ -226,8 +209,8 @@ class SplitOpener:
         None if the rows are not records that were only batched after the shard.
         """
         job = of.job
-        shard = record_sharding.find(graph, job.num_splits, of.split)
-        if shard is None or shard.batches != int(job.batched):
+        shard = sharding.find_record_shard(graph, job.num_splits, of.split, job.batched)
+        if shard is None:
             return None
         records = Records(shard, job.num_splits, job.dataset_id, job.first_run, self._cpus, dataset)
         return self._passes.read(records, row, of.split, of.batch_rows)
@@ -244,8 +227,8 @@ class SplitOpener:
         files = SplitCaches(of.split, job.num_splits)
         return _SeededGraph(graph, is_serial, type_specs.graph_spec(element), files, graphs)
 
-    def _graph_of_entry_point(self, of: _Opening) -> Any:
-        """Return the graph of an entry point's dataset, as a `_SeededGraph`.
+    def _of_entry_point(self, of: _Opening) -> _SeededGraph | Iterable[Any]:
+        """Return the graph of an entry point's dataset.
 
         Return the dataset, or the Python iterable, if it has no graph. A dataset with a graph is
         instantiated from the graph. This keeps `reshuffle_each_iteration=False` and gives each
@@ -253,8 +236,10 @@ class SplitOpener:
         """
         job = of.job
         key = _graph_key(of)
-        found: Any = self._graphs.get(key)
-        if found is None or not packing.has_files(found.graph, self._folder):
+        cached = self._graphs.get(key)
+        if cached is not None and packing.has_files(cached.graph, self._folder):
+            found: SplitGraph | Iterable[Any] = cached
+        else:
             found = self._define(of, key)
         if not isinstance(found, SplitGraph):
             return found
@@ -265,8 +250,8 @@ class SplitOpener:
         files = SplitCaches(of.split, job.num_splits, version)
         return _SeededGraph(graph, is_serial, found.element_spec, files, functions=found.functions)
 
-    def _define(self, of: _Opening, key: bytes) -> Any:
-        """Call the entry point. Return a `SplitGraph`, or what it returned if that has no graph."""
+    def _define(self, of: _Opening, key: bytes) -> SplitGraph | Iterable[Any]:
+        """Call the entry point. Return its graph, or what it returned if that has no graph."""
         job, split = of.job, of.split
         context = entry_points.split_context(job, of.seed, of.epoch, split, job.num_splits)
         dataset = entry_points.call(job.entry_point, context, mix(of.seed))
@@ -289,7 +274,7 @@ class SplitOpener:
             definition = packing.store_arrays(definition, is_shared, self._folder)
         functions: Sequence[Any] = ()
         if node_defs.uses_python(definition):
-            functions = dataset_functions.functions_of(dataset)
+            functions = determinism.functions_of(dataset)
         else:
             size = definition.ByteSize()
         found = SplitGraph(definition, dataset.element_spec, functions, own, context.varies)
@@ -313,7 +298,7 @@ class SplitOpener:
         entry = job.entry_point
         dataset = entry_points.call(entry, context, context.seed, functions_seeded=True)
         check_without_graph(dataset)
-        if not self._relaxed and dataset_functions.depend_on_order(dataset):
+        if not self._relaxed and determinism.depend_on_order(dataset):
             return determinism.run_serially(dataset)
         return dataset
 

@@ -79,8 +79,10 @@ class Client:
 
 
 @contextmanager
-def running(found: Dispatchers) -> Iterator[Callable[[], dict[str, Any]]]:
-    with Sampler(found.open, lambda one: {"more": 1}, seconds=0.01, timeout=1) as sampler:
+def running(found: Dispatchers, search: float = 30) -> Iterator[Callable[[], dict[str, Any]]]:
+    with Sampler(
+        found.open, lambda one: {"more": 1}, seconds=0.01, timeout=1, search=search
+    ) as sampler:
         found.wait()
         yield sampler.values
 
@@ -126,10 +128,9 @@ def test_a_run_that_starts_later_and_ends():
 
 
 def test_another_run_replaces_the_first(monkeypatch):
-    monkeypatch.setattr(module, "_SEARCH_SECONDS", 0.02)
     monkeypatch.setattr(module, "_FORGET_SECONDS", 0.2)
     dispatchers = Dispatchers("a")
-    with running(dispatchers) as values:
+    with running(dispatchers, search=0.02) as values:
         dispatchers.names = ["b"]
         dispatchers.wait(10)
         errors = {one["input"]: one["error"] for one in values()["inputs"]}
@@ -186,11 +187,10 @@ def test_an_unforeseen_error_is_shown_and_does_not_end_the_samples(during):
         assert values()["inputs"][0]["error"] is None
 
 
-def test_what_the_operator_reports_is_read_again(monkeypatch):
-    monkeypatch.setattr(module, "_SEARCH_SECONDS", 0.02)
+def test_what_the_operator_reports_is_read_again():
     dispatchers = Dispatchers("a")
     dispatchers.problems = ("at first",)
-    with running(dispatchers) as values:
+    with running(dispatchers, search=0.02) as values:
         dispatchers.problems = ("later",)
         while values()["inputs"][0]["problems"] != ["later"]:
             dispatchers.wait(1)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.tfdata import sharding
-from tests.unit.distributed_input.tfdata.graphcases import elements, run
+from tests.unit.distributed_input.tfdata.graphcases import elements, run, with_policy
 
 Data: TypeAlias = tf.data.Dataset
 NUMBER = tf.strings.to_number
@@ -132,12 +132,6 @@ MAY_NEED_ALL: dict[str, Make] = {
     "padded_batch, map": lambda f: f.rows.map(tf.strings.bytes_split).map(lambda x: x)
     .padded_batch(5).map(tf.strings.length),
 }  # fmt: skip
-
-
-def with_policy(dataset: Data, policy: str) -> Data:
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy]
-    return dataset.with_options(options)
 
 
 def flat(found: Any) -> list[Any]:

@@ -56,8 +56,8 @@ def facts(dataset: Data) -> GraphAnalysis:
 def test_only_certain_batches_are_found(
     make: Callable[[], Data], batched: bool, size: int | None
 ) -> None:
-    analysis = facts(make())
-    assert (analysis.batched, analysis.batch_size) == (batched, size)
+    found = facts(make()).batches
+    assert (found.batched, found.size) == (batched, size)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from distributed_input.tfdata.analysis.batches import is_row_map
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.graph.dataset_ops import MAPS, kind
-from distributed_input.tfdata.graph.scopes import GraphFunctions, main_scope
+from distributed_input.tfdata.graph.datasets import MAPS, kind, main_scope
 
 TABLE = tf.constant([[5.0, 6.0]] * 12)
 WEIGHTS = tf.Variable([[1.0], [2.0], [3.0]])
@@ -58,11 +57,10 @@ NOT_BY_ROWS: dict[str, Callable[[Any], Any]] = {
 
 
 def works_by_rows(function: Callable[[Any], Any], rows: tf.data.Dataset = MATRICES) -> bool:
-    graph = serialize(rows.batch(4).map(function))
-    main = main_scope(graph)
+    main = main_scope(serialize(rows.batch(4).map(function)))
     assert main.output is not None
     assert kind(main.output.op) in MAPS
-    return is_row_map(GraphFunctions(graph), main, main.output)
+    return is_row_map(main, main.output)
 
 
 @pytest.mark.parametrize("name", BY_ROWS)

@@ -20,29 +20,15 @@ NUMBERS = np.arange(20_000, dtype=np.int64)  # larger than the limit for inline 
 STRINGS = np.array([f"row {number:05d} of many" for number in range(8_000)])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("values", [NUMBERS, STRINGS, NUMBERS[:3]], ids=["numbers", "text", "few"])
-def test_packing_and_restoring_keep_the_elements(tmp_path: Path, values: np.ndarray) -> None:
-    dataset = tf.data.Dataset.from_tensor_slices(values)
-    packed = packing.pack([serialize(dataset)])
-    graph_def = packing.load_bare(packed, 5)  # one graph serves all splits
-    packing.restore(graph_def, packed, tmp_path)
-    assert run(graph_def, dataset.element_spec) == elements(dataset)
-
-
 def always(_: str) -> bool:
     return True
 
 
-def summed() -> tf.data.Dataset:
-    """Return a dataset whose function has a large array, and returns it too."""
-    return tf.data.Dataset.range(2).map(
+def test_functions_keep_their_large_arrays(tmp_path: Path) -> None:
+    """A function has a large array, and returns it too."""
+    dataset = tf.data.Dataset.range(2).map(
         lambda row: (row + tf.reduce_sum(NUMBERS), tf.constant(NUMBERS))
     )
-
-
-def test_functions_keep_their_large_arrays(tmp_path: Path) -> None:
-    dataset = summed()
     packed = packing.pack([serialize(dataset)])
     sent = packing.load_bare(packed, 0)
     packing.restore(sent, packed, tmp_path)
@@ -74,18 +60,19 @@ def test_a_missing_split_is_an_error() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("values", [NUMBERS, STRINGS, NUMBERS[:3]], ids=["numbers", "text", "few"])
-def test_a_graph_with_stored_arrays_runs_after_it_was_restored(
-    tmp_path: Path, values: np.ndarray
-) -> None:
+def test_a_graph_runs_after_it_was_restored(tmp_path: Path, values: np.ndarray) -> None:
     dataset = tf.data.Dataset.from_tensor_slices(values)
     whole = serialize(dataset)
     size = whole.ByteSize()
-    graph_def = packing.store_arrays(whole, always, tmp_path)
+    packed = packing.pack([whole])
+    sent = packing.load_bare(packed, 5)  # one graph serves all splits
+    stored = packing.store_arrays(whole, always, tmp_path)
     is_stored = values is NUMBERS
     assert len(list(tmp_path.iterdir())) == is_stored
-    assert (graph_def.ByteSize() < size / 4) == is_stored
-    packing.restore(graph_def, folder=tmp_path)
-    assert run(graph_def, dataset.element_spec) == elements(dataset)
+    assert (stored.ByteSize() < size / 4) == is_stored
+    for graph_def, arrays in ((sent, packed), (stored, None)):
+        packing.restore(graph_def, arrays, tmp_path)
+        assert run(graph_def, dataset.element_spec) == elements(dataset)
 
 
 def test_equal_arrays_have_one_file_and_equal_graphs(tmp_path: Path) -> None:
@@ -141,22 +128,19 @@ def name_of(packed: types_pb2.GraphDataset) -> bytes:
     return hashlib.sha256(zlib.decompress(packed.constants[0])).hexdigest().encode()
 
 
-def test_an_array_has_no_file_outside_of_the_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"), [("../{}", "not its hash"), (64 * "0", "does not have the hash")]
+)
+def test_an_array_has_no_other_name(tmp_path: Path, name: str, message: str) -> None:
+    """No name outside of the folder, and not that of another array."""
     packed = packed_numbers()
-    name = name_of(packed)
-    outside = b"../" + name[3:]
-    graph_def = packing.load_bare(changed(packed, name, outside), 0)
-    with pytest.raises(SpecError, match="not its hash"):
-        packing.restore(graph_def, packed, tmp_path)
-    assert not (tmp_path / outside.decode()).exists()
-
-
-def test_an_array_does_not_get_the_name_of_another_one(tmp_path: Path) -> None:
-    packed = packed_numbers()
-    graph_def = packing.load_bare(changed(packed, name_of(packed), 64 * b"0"), 0)
-    with pytest.raises(SpecError, match="does not have the hash"):
+    before = name_of(packed)
+    name = name.format(before[3:].decode())
+    graph_def = packing.load_bare(changed(packed, before, name.encode()), 0)
+    with pytest.raises(SpecError, match=message):
         packing.restore(graph_def, packed, tmp_path)
     assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path / name).exists()
 
 
 def test_a_damaged_graph_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import tensorflow as tf
 from distributed_input.tfdata import determinism
 from distributed_input.tfdata.graph import serialization
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.random import order_dependence
 from distributed_input.tfdata.random.seeds import reseed
 
 Data: TypeAlias = tf.data.Dataset
@@ -26,7 +25,7 @@ ROWS = 400
 def repeatable(dataset: Data, epoch: int = 0, split: int = 0, seed: int = 1) -> Data:
     """Return the dataset of an epoch; fail if it has to run serially."""
     graph = reseed(serialize(dataset), seed, epoch, split)
-    assert not determinism.make_repeatable(graph), order_dependence.find(graph)
+    assert not determinism.make_repeatable(graph), determinism.order_dependent_ops(graph)
     options = tf.data.Options()
     options.deterministic = True
     options.threading.private_threadpool_size = 16
@@ -418,7 +417,7 @@ def test_a_variable_that_counts_elements_is_not_a_generator() -> None:
 
     graph = reseed(serialize(Data.range(9).map(draw, num_parallel_calls=4)), 1, 0, 0)
     assert determinism.make_repeatable(graph)
-    assert "AssignVariableOp" in {it.op for it in order_dependence.find(graph)}
+    assert "AssignVariableOp" in {it.op for it in determinism.order_dependent_ops(graph)}
 
 
 def test_a_dataset_without_random_ops_does_not_change() -> None:

@@ -41,8 +41,3 @@ def test_a_replaced_op_has_the_same_outputs_and_one_more_input(op: str) -> None:
         assert len(function.signature.input_arg) == len(node.attr["Tin"].list.type)
         stateful = [node_defs.op_def(it.op).is_stateful for it in function.node_def]
         assert not any(stateful)
-
-
-def test_the_seeds_of_an_op_are_its_attributes() -> None:
-    assert stateless_ops.seeds(node_of("RandomUniform")) == (3, 3)
-    assert stateless_ops.seeds(node_of("StatefulRandomBinomial")) is None

@@ -23,6 +23,7 @@ from distributed_input.worker.datasets import cache_files
 from distributed_input.worker.datasets.cache_files import CacheWriter, SplitCaches
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_opener import SplitOpener
+from tests.unit.distributed_input.tfdata.graphcases import module_of, with_policy
 
 _CODE = """
 import tensorflow as tf
@@ -49,13 +50,8 @@ def by_epoch(context, folder):
 @pytest.fixture
 def computed(tmp_path: Path) -> Iterator[list[int]]:
     """Return the list of the rows that were computed."""
-    (tmp_path / "cached_of_test.py").write_text(_CODE)
-    sys.path.insert(0, str(tmp_path))
-    import cached_of_test  # type: ignore[import-not-found]
-
-    yield cached_of_test.COMPUTED
-    sys.path.remove(str(tmp_path))
-    del sys.modules["cached_of_test"]
+    with module_of(tmp_path, "cached_of_test", _CODE) as module:
+        yield module.COMPUTED
 
 
 @pytest.fixture
@@ -125,12 +121,10 @@ def test_rows_that_depend_on_the_epoch_are_not_read_from_another_epoch(folder: P
 
 
 def test_a_dataset_of_the_trainer_has_files_for_each_split(folder: Path) -> None:
-    dataset = tf.data.Dataset.range(6).cache(str(folder / "cache"))
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    dataset = with_policy(tf.data.Dataset.range(6).cache(str(folder / "cache")), "DATA")
     draft = types_pb2.Job(name="a", num_splits=2, partitions=1)
     with pytest.warns(UserWarning, match="DATA sharding"):
-        job, data = export.export_job(draft, dataset.with_options(options))
+        job, data = export.export_job(draft, dataset)
     opener = SplitOpener(lambda _: data, folder)
     for epoch in range(2):
         assert [read(job, split, epoch, opener) for split in range(2)] == [[0, 2, 4], [1, 3, 5]]

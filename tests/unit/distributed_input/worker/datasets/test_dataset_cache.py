@@ -8,7 +8,7 @@ import tensorflow as tf
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
 from distributed_input.worker.datasets import dataset_cache
-from distributed_input.worker.datasets.dataset_cache import DatasetCache
+from distributed_input.worker.datasets.dataset_cache import DatasetCache, LruCache
 
 
 class CountingFetch:
@@ -43,14 +43,10 @@ def test_a_full_cache_evicts_the_least_recently_used_dataset(
     assert fetch.ids == ["a", "b", "c", "b"]
 
 
-def test_a_dataset_of_a_newer_tensorflow_is_refused() -> None:
-    cache = DatasetCache(CountingFetch(tf_version="99.0.0"))
-    with pytest.raises(ConfigError, match=r"TensorFlow 99\.0\.0"):
-        cache.get("a")
-
-
-def test_a_dataset_of_an_older_tensorflow_is_accepted() -> None:
+def test_only_a_dataset_of_a_newer_tensorflow_is_refused() -> None:
     assert DatasetCache(CountingFetch(tf_version="2.1.0")).get("a").graphs[0] == b"a"
+    with pytest.raises(ConfigError, match=r"TensorFlow 99\.0\.0"):
+        DatasetCache(CountingFetch(tf_version="99.0.0")).get("a")
 
 
 @pytest.mark.parametrize(
@@ -59,3 +55,28 @@ def test_a_dataset_of_an_older_tensorflow_is_accepted() -> None:
 def test_bytes_that_are_not_a_dataset_are_refused(data: bytes) -> None:
     with pytest.raises(ConfigError, match="something else than a dataset"):
         DatasetCache(lambda _: data).get("a")
+
+
+def test_the_least_recently_used_value_is_evicted() -> None:
+    cache: LruCache[str] = LruCache(10)
+    cache.put(1, "first", 4)
+    cache.put(2, "second", 5)
+    assert cache.get(1) == "first"
+    cache.put(3, "third", 4)
+    assert [cache.get(key) for key in (1, 2, 3)] == ["first", None, "third"]
+
+
+def test_one_value_larger_than_the_cache_is_kept_until_the_next_one() -> None:
+    cache: LruCache[str] = LruCache(10)
+    cache.put(1, "large", 11)
+    assert cache.get(1) == "large"
+    cache.put(2, "small", 1)
+    assert [cache.get(key) for key in (1, 2)] == [None, "small"]
+
+
+def test_a_replaced_value_does_not_count_twice() -> None:
+    cache: LruCache[str] = LruCache(10)
+    cache.put(1, "first", 5)
+    cache.put(2, "second", 5)
+    cache.put(1, "replacement", 5)
+    assert [cache.get(key) for key in (1, 2)] == ["replacement", "second"]

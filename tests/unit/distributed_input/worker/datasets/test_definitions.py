@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from distributed_input.api.errors import DatasetFnError, JobConflictError, SpecE
 from distributed_input.api.proto import types_pb2
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_opener import SplitOpener
+from tests.unit.distributed_input.tfdata.graphcases import module_of
 
 _CODE = """
 import os
@@ -88,9 +88,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def described(tmp_path: Path, folder: Path) -> Iterator[Describe]:
-    (tmp_path / "definitions_of_test.py").write_text(_CODE)
-    sys.path.insert(0, str(tmp_path))
-
     def of(function: str, **fields: Any) -> types_pb2.Job:
         entry = types_pb2.EntryPoint(
             target=f"definitions_of_test:{function}", args_json=f'{{"folder": "{folder}"}}'
@@ -98,9 +95,8 @@ def described(tmp_path: Path, folder: Path) -> Iterator[Describe]:
         fields = {"name": "a", "num_splits": SPLITS, "partitions": 2, **fields}
         return describe(types_pb2.Job(entry_point=entry, **fields))
 
-    yield of
-    sys.path.remove(str(tmp_path))
-    sys.modules.pop("definitions_of_test", None)
+    with module_of(tmp_path, "definitions_of_test", _CODE):
+        yield of
 
 
 def open_all(job: types_pb2.Job, seed: int = 0) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from distributed_input.api.errors import ConfigError
+from distributed_input.api.errors import ConfigError, DatasetFnError, UnavailableError
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec, Leaf
-from distributed_input.worker.datasets.describe import describe
+from distributed_input.worker.datasets import describe as describe_cache
+from distributed_input.worker.datasets.describe import DescribeCache, describe
+from tests.unit.distributed_input.tfdata.graphcases import module_of
 
 _CODE = """
 import numpy as np
@@ -101,16 +104,22 @@ def unsized(context):
 
 @pytest.fixture(autouse=True)
 def _module(tmp_path: Path) -> Iterator[None]:
-    (tmp_path / "describe_of_test.py").write_text(_CODE)
-    sys.path.insert(0, str(tmp_path))
-    yield
-    sys.path.remove(str(tmp_path))
-    sys.modules.pop("describe_of_test", None)
+    with module_of(tmp_path, "describe_of_test", _CODE):
+        yield
 
 
-def described(function: str) -> types_pb2.Job:
-    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
-    return describe(types_pb2.Job(name="a", entry_point=entry, partitions=4))
+def described(
+    function: str,
+    args: str = "",
+    *,
+    relaxed: bool = False,
+    room: int = 0,
+    partitions: int = 4,
+    num_splits: int = 0,
+) -> types_pb2.Job:
+    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}", args_json=args)
+    draft = types_pb2.Job(name="a", entry_point=entry, partitions=partitions, num_splits=num_splits)
+    return describe(draft, relaxed, room)
 
 
 def row_of(job: types_pb2.Job) -> tuple[Leaf, ...]:
@@ -133,16 +142,14 @@ def test_a_batched_dataset_sets_the_batch_size_of_the_job() -> None:
     ],
 )
 def test_a_large_dataset_has_more_splits(args: str, splits: int) -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:sharded", args_json=args)
-    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    job = described("sharded", args, partitions=0)
     assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
 
 
 @pytest.mark.parametrize(("room", "warned"), [(0, False), (8000, False), (7999, True)])
 def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> None:
     """The size of a text is that of the first one: 500 bytes."""
-    entry = types_pb2.EntryPoint(target="describe_of_test:texts")
-    job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), room=room)
+    job = described("texts", room=room)
     assert job.split_bytes == 2000
     found = [text for text in job.warnings if "shuffle buffers of an open split" in text]
     assert len(found) == warned
@@ -150,31 +157,25 @@ def test_the_memory_of_shuffle_buffers_is_estimated(room: int, warned: bool) -> 
 
 @pytest.mark.parametrize(("function", "held"), [("ragged", 10 * 128), ("nested", 2 * 64)])
 def test_elements_that_cannot_be_measured_are_described(function: str, held: int) -> None:
-    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
-    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    job = described(function, partitions=0)
     assert (job.split_bytes, job.split_bytes_at_most) == (held, False)
 
 
 def test_the_memory_is_that_of_a_split_with_the_final_number() -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:many")
-    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    job = described("many", partitions=0)
     assert (job.num_splits, job.split_bytes) == (96, 8 * 1042)
 
 
 @pytest.mark.parametrize(("files", "splits"), [(3, 3), (40, 32), (400, 96)])
 def test_splits_follow_the_number_of_files(files: int, splits: int) -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:files", args_json=f'{{"count": {files}}}')
-    job = describe(types_pb2.Job(name="a", entry_point=entry))
+    job = described("files", f'{{"count": {files}}}', partitions=0)
     assert (job.num_splits, job.partitions, len(job.definitions)) == (splits, 8, 1)
     assert ["files for 8 partitions" in warning for warning in job.warnings] == [True] * (files < 8)
 
 
 def test_a_dataset_that_shards_records_has_a_warning_with_its_read_amplification() -> None:
-    entry = types_pb2.EntryPoint(
-        target="describe_of_test:sharded", args_json='{"rows": 40, "mapped": true}'
-    )
     for given, splits in ((0, 4), (12, 12)):
-        job = describe(types_pb2.Job(entry_point=entry, partitions=4, num_splits=given))
+        job = described("sharded", '{"rows": 40, "mapped": true}', num_splits=given)
         assert job.num_splits == splits
         (warning,) = job.warnings  # none that rows repeat
         assert f"read amplification is up to {splits}, because" in warning
@@ -209,14 +210,8 @@ def test_a_dataset_that_is_not_sharded_has_a_warning(
 
 
 def test_a_dataset_of_one_split_need_not_be_sharded() -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:batches")
-    job = describe(types_pb2.Job(entry_point=entry, num_splits=1, partitions=1))
+    job = described("batches", num_splits=1, partitions=1)
     assert (job.num_splits, list(job.warnings)) == (1, [])
-
-
-def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:
-    job = described("infinite")
-    assert (job.infinite, job.num_splits) == (True, 4)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +223,7 @@ def test_an_infinite_dataset_has_one_split_for_each_partition() -> None:
         ("generator", 4, False, True),
         ("counted_generator", 16, False, False),
         ("endless_generator", 4, True, False),
+        ("seeded", 4, True, False),
     ],
 )
 def test_a_dataset_that_may_never_end_has_one_split_for_each_partition(
@@ -235,13 +231,11 @@ def test_a_dataset_that_may_never_end_has_one_split_for_each_partition(
 ) -> None:
     job = described(function)
     assert (job.num_splits, job.infinite, list(job.warnings)) == (splits, infinite, [])
-    entry = types_pb2.EntryPoint(target=f"describe_of_test:{function}")
-    draft = types_pb2.Job(entry_point=entry, partitions=4, num_splits=16)
     if infinite:
         with pytest.raises(ConfigError, match="only the first 4 splits would be read"):
-            describe(draft)
+            described(function, num_splits=16)
         return
-    given = describe(draft)
+    given = described(function, num_splits=16)
     assert given.num_splits == 16
     assert [text for text in given.warnings if "12 of 16 are not" in text] == list(given.warnings)
     assert len(given.warnings) == is_unknown
@@ -260,8 +254,7 @@ def test_a_dataset_without_a_graph_has_a_spec(function: str, leaf: Leaf) -> None
 
 @pytest.mark.parametrize("relaxed", [False, True])
 def test_functions_that_have_to_run_serially_get_a_warning_with_the_line(relaxed: bool) -> None:
-    entry = types_pb2.EntryPoint(target="describe_of_test:counting")
-    job = describe(types_pb2.Job(name="a", entry_point=entry, partitions=4), relaxed)
+    job = described("counting", relaxed=relaxed)
     line = next(i for i, it in enumerate(_CODE.split("\n"), 1) if "assign_add" in it)
     serial = [text for text in job.warnings if "num_parallel_calls" in text]
     assert len(serial) == (not relaxed)
@@ -272,3 +265,91 @@ def test_functions_that_have_to_run_serially_get_a_warning_with_the_line(relaxed
 
 def test_python_functions_and_random_ops_in_parallel_maps_get_no_warning() -> None:
     assert not described("python").warnings
+
+
+class CountingDescribe:
+    """Completes drafts and records them."""
+
+    def __init__(self) -> None:
+        self.drafts: list[types_pb2.Job] = []
+        self.broken = False
+
+    def __call__(self, draft: types_pb2.Job, _consumer: str) -> types_pb2.Job:
+        self.drafts.append(draft)
+        if self.broken:
+            raise DatasetFnError("broken")
+        job = types_pb2.Job()
+        job.CopyFrom(draft)
+        job.num_splits = 10 + draft.partitions
+        return job
+
+
+def draft(name: str, partitions: int = 1) -> types_pb2.Job:
+    return types_pb2.Job(name=name, partitions=partitions)
+
+
+def test_jobs_that_differ_in_name_only_are_described_once() -> None:
+    describe = CountingDescribe()
+    cache = DescribeCache(describe)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(cache.job, [draft(f"job-{i}") for i in range(8)]))
+    assert len(describe.drafts) == 1
+    assert [(job.name, job.num_splits) for job in found] == [(f"job-{i}", 11) for i in range(8)]
+
+
+def test_another_draft_is_described_once() -> None:
+    describe = CountingDescribe()
+    cache = DescribeCache(describe)
+    partitions = [1, 2, 1]
+    assert [cache.job(draft("a", p)).num_splits for p in partitions] == [10 + p for p in partitions]
+    assert [one.partitions for one in describe.drafts] == [1, 2]
+
+
+def test_a_change_of_the_returned_job_does_not_change_the_cache() -> None:
+    cache = DescribeCache(CountingDescribe())
+    cache.job(draft("a")).num_splits = 1
+    assert cache.job(draft("a")).num_splits == 11
+
+
+def test_an_error_is_not_cached() -> None:
+    describe = CountingDescribe()
+    cache = DescribeCache(describe)
+    describe.broken = True
+    with pytest.raises(DatasetFnError):
+        cache.job(draft("a"))
+    describe.broken = False
+    assert cache.job(draft("a")).num_splits == 11
+
+
+def test_a_job_that_starts_later_is_described_again() -> None:
+    """The files of its dataset may have changed."""
+    describe, now = CountingDescribe(), [0.0]
+    cache = DescribeCache(describe, lambda: now[0])
+    cache.job(draft("a"))
+    now[0] = 5.0
+    cache.job(draft("b"))
+    assert len(describe.drafts) == 1
+    now[0] = 5.1
+    cache.job(draft("c"))
+    assert len(describe.drafts) == 2
+
+
+def test_a_description_that_hangs_fails_the_others_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe_cache, "_MAX_WAIT_SECONDS", 0.2)
+    begun, returns = threading.Event(), threading.Event()
+
+    def describe(draft: types_pb2.Job, _consumer: str) -> types_pb2.Job:
+        begun.set()
+        returns.wait(30)
+        return draft
+
+    cache = DescribeCache(describe)
+    with ThreadPoolExecutor(1) as pool:
+        hangs = pool.submit(cache.job, draft("a"))
+        try:
+            assert begun.wait(10)
+            with pytest.raises(UnavailableError, match="has been describing a dataset for"):
+                cache.job(draft("b", 2))
+        finally:
+            returns.set()
+        assert hangs.result(10).name == "a"

@@ -94,22 +94,24 @@ def test_random_numbers_are_the_same_for_all_splits_of_an_epoch() -> None:
     assert call("draws", epoch=0) != call("draws", epoch=1)
 
 
-@pytest.mark.parametrize(("function", "varies"), [("constant", False), ("seeded", True)])
-def test_use_of_the_seed_marks_the_context(function: str, varies: bool) -> None:
-    assert call(function)[1] == varies
+@pytest.mark.parametrize(
+    ("function", "args", "varies"),
+    [
+        ("constant", "", False),
+        ("seeded", "", True),
+        ("draws", '{"count": 1}', True),
+        ("draws", '{"count": 0}', False),
+    ],
+)
+def test_use_of_the_seed_or_of_global_generators_marks_the_context(
+    function: str, args: str, varies: bool
+) -> None:
+    assert call(function, args=args)[1] == varies
 
 
-def test_use_of_global_random_generators_marks_the_context() -> None:
-    assert call("draws", args='{"count": 1}')[1]
-    assert not call("draws", args='{"count": 0}')[1]
-
-
-def test_a_returned_function_is_called() -> None:
-    assert call("factory", split=2)[0] == [2]
-
-
-def test_a_nested_attribute_is_found() -> None:
+def test_a_nested_attribute_is_found_and_a_returned_function_is_called() -> None:
     assert call("Holder.nested")[0] == [1, 2]
+    assert call("factory", split=2)[0] == [2]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from distributed_input.worker.datasets.iterator_state import (
     StateIdentity,
     identify,
 )
-from distributed_input.worker.datasets.shared_threads import share_threads
+from distributed_input.worker.datasets.split_iterator import share_threads
 from distributed_input.worker.states.saved_state import StateError, StateTimeoutError
 
 BYTES = 1 << 20

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.record_sharding import find
+from distributed_input.tfdata.sharding import find_record_shard
 from distributed_input.worker.datasets import shared_passes
 from distributed_input.worker.datasets.shared_passes import Records, SharedPasses
-from distributed_input.worker.datasets.shared_threads import options_of
+from distributed_input.worker.datasets.split_iterator import options_of
 
 ROW = ElementSpec(0, (Leaf("", "dense", "int64", ()),))
 
@@ -193,7 +193,8 @@ def test_the_records_of_a_graph() -> None:
         {"id": 0, "n": 1}, (Leaf("id", "dense", "int64", ()), Leaf("n", "dense", "string", ()))
     )
     for split in range(splits):
-        shard = find(serialize(data.shard(splits, split).batch(4)), splits, split)
+        graph = serialize(data.shard(splits, split).batch(4))
+        shard = find_record_shard(graph, splits, split, batched=True)
         assert shard is not None
         records = Records(shard, splits, "dataset", "", 2, data)
         found = [
@@ -210,16 +211,15 @@ def test_the_records_have_the_options_of_the_split() -> None:
     options = tf.data.Options()
     options.threading.private_threadpool_size = 3
     data = tf.data.Dataset.range(50).map(lambda x: x).shard(2, 0).batch(4).with_options(options)
-    shard = find(serialize(data), 2, 0)
+    shard = find_record_shard(serialize(data), 2, 0, batched=True)
     assert shard is not None
-    assert shard.batches == 1
     records = Records(shard, 2, "dataset", "", 2, data)._records()
     assert options_of(records).threading_options.private_threadpool_size == 3
 
 
 def test_a_later_run_has_a_pass_of_its_own() -> None:
     data = tf.data.Dataset.range(50).map(lambda x: x)
-    shard = find(serialize(data.shard(2, 0).batch(4)), 2, 0)
+    shard = find_record_shard(serialize(data.shard(2, 0).batch(4)), 2, 0, batched=True)
     assert shard is not None
     keys = [Records(shard, 2, "dataset", run, 2, data).key for run in ("d.1", "d.1", "d.2")]
     assert keys[0] == keys[1] != keys[2]

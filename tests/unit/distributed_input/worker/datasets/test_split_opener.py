@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from testing.bench.shuffles import PIPELINES, alone, in_splits, share_deviation, windows
+from tests.unit.distributed_input.tfdata.graphcases import module_of
 
 # Entry points; CALLS has the split of each call.
 _CODE = """
@@ -89,13 +89,8 @@ def by_numpy(context):
 @pytest.fixture
 def calls(tmp_path: Path) -> Iterator[list[int]]:
     """Return the list of the splits for which the entry point was called."""
-    (tmp_path / "splits_of_test.py").write_text(_CODE)
-    sys.path.insert(0, str(tmp_path))
-    import splits_of_test  # type: ignore[import-not-found]
-
-    yield splits_of_test.CALLS
-    sys.path.remove(str(tmp_path))
-    del sys.modules["splits_of_test"]
+    with module_of(tmp_path, "splits_of_test", _CODE) as module:
+        yield module.CALLS
 
 
 def job_of(function: str, args: str = "") -> types_pb2.Job:
