@@ -217,27 +217,22 @@ def digest_unchecked() -> None:
     """Do not report that a worker produces different rows than before."""
     from distributed_input.worker.streams import split_blocks
 
-    real = split_blocks._with_stream_header
-
-    def with_stream_header(*args: Any, **kwargs: Any) -> Any:
-        return dataclasses.replace(real(*args, **kwargs), prefix_differs=False)
-
-    split_blocks._with_stream_header = with_stream_header
+    split_blocks._differs = lambda *args, **kwargs: False
 
 
 def _keys_without(field: str) -> None:
     """Share rows between streams that differ only in `field`."""
-    from distributed_input.worker.streams import shared_producers
+    from distributed_input.worker.streams import shared_stream
 
-    real = shared_producers.sharing_keys
+    real = shared_stream.sharing_key
 
-    def sharing_keys(request: Any) -> Any:
+    def sharing_key(request: Any) -> Any:
         alike = type(request)()
         alike.CopyFrom(request)
         alike.ClearField(field)
         return real(alike)
 
-    shared_producers.sharing_keys = sharing_keys
+    shared_stream.sharing_key = sharing_key
 
 
 @_mutant
@@ -257,7 +252,7 @@ def shares_whole_blocks() -> None:
     """Send a whole block to a reader that joins in the middle of it."""
     from distributed_input.worker.streams import shared_producers
 
-    shared_producers.rows_from = lambda block, row, request: block
+    shared_producers.rows_from = lambda block, before, request: block
 
 
 @_mutant
@@ -265,13 +260,13 @@ def shares_unchecked() -> None:
     """Share replayed rows without a check against the rows that this stream had before."""
     from distributed_input.worker.streams import shared_producers
 
-    real = shared_producers.joining_block
+    real = shared_producers.first_block
 
-    def joining_block(block: Any, cursor: Any) -> Any:
-        cursor.request.check_prefix = False
-        return real(block, cursor)
+    def first_block(block: Any, stream: Any) -> Any:
+        stream.request.check_prefix = False
+        return real(block, stream)
 
-    shared_producers.joining_block = joining_block
+    shared_producers.first_block = first_block
     digest_unchecked()
 
 

@@ -19,8 +19,7 @@ from distributed_input.tfdata.graph import caches, canonical, fingerprint
 from distributed_input.tfdata.graph.node_defs import GraphDef
 from distributed_input.tfdata.random import selections
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
-from distributed_input.worker.states.deadline import within
-from distributed_input.worker.states.saved_state import StateTimeoutError
+from distributed_input.worker.states.saved_state import StateTimeoutError, within
 
 _log = logs.get("worker.datasets")
 _MEASURE_SECONDS = 5.0

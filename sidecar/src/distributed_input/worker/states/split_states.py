@@ -8,10 +8,9 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs
-from distributed_input.worker.states.save_schedule import SaveCost
 from distributed_input.worker.states.saved_state import SavedState, StateError, decode
 from distributed_input.worker.states.state_files import StateFiles, StoredState
-from distributed_input.worker.states.state_saver import StateSaver, StateSource
+from distributed_input.worker.states.state_saver import SaveCost, StateSaver, StateSource
 
 _log = logs.get("worker.states")
 _CHECKED = 16  # one epoch of this many replays all rows, which checks what states cannot show
@@ -103,7 +102,6 @@ class SplitStates:
         self,
         request: worker_pb2.StreamRequest,
         source: StateSource | None,
-        start: Prefix,
         batch_rows: int,
     ) -> StateSaver | None:
         """Return what saves the states of a stream, or None.
@@ -111,7 +109,6 @@ class SplitStates:
         Args:
             request: request of a sidecar.
             source: iterator of the split; None if it has no state.
-            start: rows of the split before its first element.
             batch_rows: number of rows in an element for which the dataset was opened.
         """
         if source is None:
@@ -120,7 +117,7 @@ class SplitStates:
         cost = self._costs.setdefault(dataset, SaveCost())
         while len(self._costs) > _MAX_DATASETS:
             self._costs.pop(next(iter(self._costs)))
-        return StateSaver(source, start, batch_rows, cost, self._keep)
+        return StateSaver(source, batch_rows, cost, self._keep)
 
     def _keep(self, key: bytes, row: int, token: bytes) -> None:
         self.counts["saved"] += 1

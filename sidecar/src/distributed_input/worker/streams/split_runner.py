@@ -13,7 +13,6 @@ from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
-from distributed_input.worker.node import NODE
 from distributed_input.worker.states.saved_state import SavedState, StateError
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StoredState
@@ -75,7 +74,7 @@ class SplitRunner:
             yield progress_report(state.prefix.rows)
             try:
                 for block in self._run(request, self._restore(request, state), counters):
-                    if not has_rows and not (block.replayed or block.resume_token):
+                    if not has_rows and (block.rows or block.last):
                         has_rows = True
                         if stored is not None:
                             stored.put_back()
@@ -103,9 +102,9 @@ class SplitRunner:
     def _run(
         self, request: worker_pb2.StreamRequest, split: _OpenSplit, counters: StreamCounters
     ) -> Generator[RowBlock, None, None]:
-        saver = self._states.saver(request, split.elements.state, split.start, split.batch_rows)
+        saver = self._states.saver(request, split.elements.state, split.batch_rows)
         recorded = _FIRST_RATE_SECONDS
-        for block in split_blocks(request, split.elements, NODE, counters, split.start, saver):
+        for block in split_blocks(request, split.elements, counters, split.start, saver):
             if counters.busy_seconds >= recorded or (block.last and counters.busy_seconds):
                 rate = counters.rows / counters.busy_seconds
                 self._batch_sizer.record_rate(request.job, rate)

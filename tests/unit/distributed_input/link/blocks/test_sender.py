@@ -5,8 +5,9 @@ This module is long because all tests of one module are in one file.
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,17 +22,17 @@ from distributed_input.link.blocks import sender as module
 from distributed_input.link.blocks.counters import StreamCounters
 from distributed_input.link.blocks.frames import Frame
 from distributed_input.link.blocks.open_streams import OpenStreams
-from distributed_input.link.blocks.sender import Connection, Outlet
+from distributed_input.link.blocks.sender import Connection
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import DIGEST_VERSION
+from distributed_input.worker.streams.running_split import RunningSplit
 from distributed_input.worker.streams.shared_producers import SharedProducers
-from distributed_input.worker.streams.stream_cursor import StreamCursor
+from distributed_input.worker.streams.shared_stream import SharedStream
 from tests.unit.distributed_input.worker.streams.blockcases import (
     ROW,
     block_of,
     end_of,
-    prefix_of,
     rows_in,
     state_of,
 )
@@ -57,13 +58,14 @@ class Splits:
         self.state = b""
         self.closed: list[int] = []
 
-    def start(
-        self, request: worker_pb2.StreamRequest, _: StreamCounters
-    ) -> Generator[RowBlock, None, None]:
+    def start(self, request: worker_pb2.StreamRequest, _: StreamCounters) -> RunningSplit:
+        return RunningSplit(request, functools.partial(self._blocks, request))
+
+    def _blocks(self, request: worker_pb2.StreamRequest) -> Generator[RowBlock, None, None]:
         row = 0
         try:
             for size in self._sizes:
-                yield block_of(row, size, prefix_digest=prefix_of(0).digest if not row else 0)
+                yield block_of(row, size)
                 if self.state and not row:
                     yield state_of(self.state)
                 row += size
@@ -84,7 +86,11 @@ def request(split: int = 0, **fields: Any) -> worker_pb2.StreamRequest:
 def connection_of(splits: Splits, limit: int = 100) -> tuple[Connection, OpenStreams]:
     """Return a connection whose blocks are computed in the thread that requests them."""
     streams = OpenStreams(limit)
-    return Connection(SharedProducers(splits.start, inline_pool(), 1 << 20), streams), streams
+    return Connection(functools.partial(SharedStream, producers_of(splits)), streams), streams
+
+
+def producers_of(splits: Splits) -> SharedProducers:
+    return SharedProducers(splits.start, inline_pool(), 1 << 20)
 
 
 def sent(connection: Connection) -> list[Frame]:
@@ -129,16 +135,15 @@ def test_a_stream_has_at_most_one_block_more_than_its_credit(
     assert rows_in(received) == list(range(rows))
     assert [block.last for block in received] == [False] * (len(received) - 1) + [True]
     assert streams.count == 0
-    assert connection.queued_bytes == 0
 
 
 def test_a_stream_without_credit_produces_nothing() -> None:
-    splits = Splits()
-    connection, streams = connection_of(splits)
+    producers, streams = producers_of(Splits()), OpenStreams(1)
+    connection = Connection(functools.partial(SharedStream, producers), streams)
     connection.open(0, request(), 0)
     assert not sent(connection)
     assert streams.count == 1
-    assert connection._producers.nbytes == 0
+    assert producers.nbytes == 0
 
 
 def test_a_lower_credit_changes_nothing() -> None:
@@ -147,15 +152,15 @@ def test_a_lower_credit_changes_nothing() -> None:
     sent(connection)
     connection.handle(credit_of(0, ONE))
     connection.handle(credit_of(0, 3 * ONE))
-    assert rows_in(blocks_in(sent(connection))) == [2]
+    assert rows_in(blocks_in(sent(connection))) == [3]
 
 
 def test_rows_that_wait_are_sent_as_one_block() -> None:
     connection, _ = connection_of(Splits())
     connection.open(0, request(), UNLIMITED)
     received = blocks_in(sent(connection))
-    assert [block.rows for block in received] == [1, 4]
-    assert received[1].last
+    assert [block.rows for block in received] == [5]
+    assert received[0].last
 
 
 def test_the_stream_that_is_read_first_is_sent_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,14 +184,14 @@ def test_streams_are_sent_together_up_to_the_size_of_a_block(
 
 
 def test_closing_a_stream_frees_what_it_holds() -> None:
-    splits = Splits()
-    connection, streams = connection_of(splits)
-    connection.open(0, request(0), UNLIMITED)
-    connection.open(1, request(1), UNLIMITED)
-    assert connection.queued_bytes > 0
+    producers, streams = producers_of(Splits()), OpenStreams(2)
+    connection = Connection(functools.partial(SharedStream, producers), streams)
+    for number in range(2):
+        connection.open(number, request(number), ONE)
+    assert sent(connection)
     connection.handle(worker_pb2.ConnectRequest(close=[0, 1]))
-    assert (connection.queued_bytes, streams.count) == (0, 0)
-    assert not connection._producers._attached
+    assert streams.count == 0
+    assert not producers._busy
 
 
 def test_nothing_is_sent_for_a_closed_stream() -> None:
@@ -247,12 +252,10 @@ def test_a_worker_that_leaves_ends_all_streams() -> None:
     connection.open(1, request(1), UNLIMITED)
     connection.fail_all(UnavailableError("leaving"))
     found = sent(connection)
-    assert rows_in(blocks_in(found, 1)) == [0], "what was ready is sent"
     errors = [(frame.stream, frame.error.message) for frame in found if frame.error is not None]
     assert errors == [(0, "leaving"), (1, "leaving")]
     assert streams.idle.is_set()
     assert streams.failures == {}
-    assert not connection._producers._attached
 
 
 def test_a_state_comes_after_the_rows_before_it() -> None:
@@ -263,21 +266,17 @@ def test_a_state_comes_after_the_rows_before_it() -> None:
     received = blocks_in(sent(connection))
     (at,) = [i for i, block in enumerate(received) if block.resume_token]
     assert received[at].resume_token == b"state"
-    assert rows_in(received[:at]) == [0]
-    assert rows_in(received[at + 1 :]) == [1, 2, 3, 4]
+    assert rows_in(received[:at])[:1] == [0]
+    assert rows_in([block for block in received if block.buffers]) == list(range(5))
 
 
-@given(st.integers(1, 12), st.integers(1, 20))
-def test_what_waits_to_be_sent_is_bounded_and_no_stream_is_forgotten(
-    count: int, blocks_at_most: int
-) -> None:
+@given(st.integers(1, 12))
+def test_no_stream_is_forgotten(count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MAX_QUEUED_BYTES", blocks_at_most * ONE)
         patch.setattr(module, "BLOCK_BYTES", 3 * ONE)
         connection, streams = connection_of(Splits())
         for number in range(count):
             connection.open(number, request(number), 3 * ONE)
-            assert connection.queued_bytes < blocks_at_most * ONE + 3 * ONE
         found: list[Frame] = []
         for credit in (3 * ONE, UNLIMITED):
             for number in range(count):
@@ -286,21 +285,6 @@ def test_what_waits_to_be_sent_is_bounded_and_no_stream_is_forgotten(
         for number in range(count):
             assert rows_in(blocks_in(found, number)) == list(range(5))
         assert streams.count == 0
-
-
-def test_streams_without_room_continue_when_others_are_sent_or_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "_MAX_QUEUED_BYTES", 1)
-    for is_closed in (False, True):
-        connection, _ = connection_of(Splits())
-        for number in range(3):
-            connection.open(number, request(number), UNLIMITED)
-        if is_closed:
-            connection.handle(worker_pb2.ConnectRequest(close=[0]))
-        found = sent(connection)
-        for number in range(is_closed, 3):
-            assert rows_in(blocks_in(found, number)) == list(range(5))
 
 
 def test_requests_on_unknown_streams_are_ignored() -> None:
@@ -330,35 +314,24 @@ def test_a_number_in_use_and_too_many_streams_end_the_connection(
         assert connection._next_frames() is None
 
 
-class InterruptedProducers(SharedProducers):
-    """Calls `interrupt` before the caller of `open` knows the stream."""
-
-    interrupt: Callable[[], object]
-
-    def open(
-        self, request: worker_pb2.StreamRequest, counters: StreamCounters, outlet: Outlet
-    ) -> StreamCursor:
-        cursor = super().open(request, counters, outlet)
-        self.interrupt()
-        return cursor
-
-
 @pytest.mark.parametrize("change", ["sent", "failed", "closed"])
 def test_a_stream_may_be_sent_or_closed_by_another_thread_while_it_is_opened(change: str) -> None:
-    streams = OpenStreams(1)
+    """Before the connection knows the stage."""
+    streams, producers = OpenStreams(1), producers_of(Splits())
     found: list[Frame] = []
-    producers = InterruptedProducers(Splits().start, inline_pool(), 1 << 20)
-    connection = Connection(producers, streams)
 
-    def interrupt() -> None:
+    def open_stage(*args: Any) -> SharedStream:
+        stage = SharedStream(producers, *args)
+        stage.wake()
         if change == "closed":
             connection.close()
-            return
+            return stage
         if change == "failed":
             connection.fail_all(UnavailableError("leaving"))
         found.extend(connection._next_frames() or ())
+        return stage
 
-    producers.interrupt = interrupt
+    connection = Connection(open_stage, streams)
     connection.open(0, request(), UNLIMITED)
     if change == "sent":
         found.extend(sent(connection))
@@ -366,13 +339,12 @@ def test_a_stream_may_be_sent_or_closed_by_another_thread_while_it_is_opened(cha
     else:
         assert not connection._streams
     assert streams.idle.is_set()
-    assert not producers._attached
+    assert not producers._busy
 
 
 def test_a_connection_that_closes_while_a_stream_is_opened_counts_no_stream() -> None:
     """Before the thread that closes it sees that the stream was counted."""
-    streams = OpenStreams(1)
-    connection = Connection(SharedProducers(Splits().start, inline_pool(), 1 << 20), streams)
+    connection, streams = connection_of(Splits(), limit=1)
     enter = streams.enter
 
     def enter_and_close() -> StreamCounters:
