@@ -15,7 +15,6 @@ from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.states.saved_state import SavedState, StateError
 from distributed_input.worker.states.split_states import SplitStates
-from distributed_input.worker.states.state_files import StoredState
 from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
 from distributed_input.worker.streams.split_blocks import (
     block_bytes,
@@ -63,11 +62,12 @@ class SplitRunner:
 
         If a saved state cannot be used, the split is replayed from its first row.
         """
-        state = self._states.find(request)
+        stored, state = None, self._states.find(request)
         request.ClearField("resume_token")  # it may be large
-        stored = None
-        if state is None:
-            stored, state = self._find_file(request)
+        if state is None and self._states.uses_files(request):
+            opened = self._open_with(request, self._element_rows(request))
+            if opened.state is not None:
+                stored, state = self._states.take_file(request, opened.state.key)
         if state is not None:
             has_rows = False
             # If the state ends this process, the sidecar learns that it was in use.
@@ -87,17 +87,6 @@ class SplitRunner:
                     stored.remove()
                 self._states.refuse(request, error)
         yield from self._run(request, self._open(request), counters)
-
-    def _find_file(
-        self, request: worker_pb2.StreamRequest
-    ) -> tuple[StoredState, SavedState] | tuple[None, None]:
-        """Return a state in the folder from which the stream can start."""
-        if not self._states.has_files or not request.start_row:
-            return None, None
-        opened = self._open_with(request, self._element_rows(request))
-        if opened.state is None:
-            return None, None
-        return self._states.take_file(request, opened.state.key) or (None, None)
 
     def _run(
         self, request: worker_pb2.StreamRequest, split: _OpenSplit, counters: StreamCounters
