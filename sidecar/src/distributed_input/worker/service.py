@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import time
@@ -102,16 +101,11 @@ class WorkerService:
         self, requests: Iterator[worker_pb2.ConnectRequest], context: Any
     ) -> Iterator[bytes]:
         """Yield the encoded blocks of all splits that a sidecar reads; see the proto."""
-        with self._connection() as connection:
-            yield from direct_sender.serve(connection, requests, context, self.transfers)
-
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[Connection]:
         connection = Connection(functools.partial(SharedStream, self._producers), self.streams)
         with self._lock:
             self._connections.add(connection)
         try:
-            yield connection
+            yield from direct_sender.serve(connection, requests, context, self.transfers)
         finally:
             with self._lock:
                 self._connections.discard(connection)

@@ -32,12 +32,12 @@ def test_another_dataset_or_batch_has_other_keys(job: dict) -> None:
     assert sharing_key(request_of(**job))[0] != sharing_key(request_of())[0]
 
 
-@pytest.mark.parametrize("field", ["epoch", "split"])
-def test_another_epoch_or_split_of_a_dataset_has_another_split_key(field: str) -> None:
+@pytest.mark.parametrize("field", ["seed", "epoch", "split"])
+def test_another_order_or_split_of_a_dataset_has_another_key(field: str) -> None:
     other = request_of()
     setattr(other, field, 1)
-    assert sharing_key(other)[0] == sharing_key(request_of())[0]
     assert sharing_key(other) != sharing_key(request_of())
+    assert (sharing_key(other)[0] == sharing_key(request_of())[0]) == (field != "seed")
 
 
 class Clock:

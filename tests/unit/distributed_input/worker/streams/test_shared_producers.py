@@ -270,35 +270,6 @@ def test_rows_of_a_new_dataset_are_kept_for_jobs_that_start_together() -> None:
     assert splits.started == 1
 
 
-@pytest.mark.parametrize("field", ["seed", "epoch", "split"])
-def test_another_order_or_split_is_not_shared(field: str) -> None:
-    other = request("b")
-    setattr(other, field, 1)
-    assert started_for(request(), other) == 2
-
-
-def test_another_dataset_is_not_shared() -> None:
-    other = request("b")
-    other.job.dataset_id = "e"
-    assert started_for(request(), other) == 2
-
-
-def test_jobs_that_differ_in_their_number_of_epochs_share() -> None:
-    other = request("b")
-    other.job.epochs = 3
-    assert started_for(request(), other) == 1
-
-
-def started_for(*requests: worker_pb2.StreamRequest) -> int:
-    """Return the number of splits started for streams of these requests that run together."""
-    splits = FakeSplits([7])
-    producers = producers_of(splits)
-    running = [PulledStream(producers, stream) for stream in requests]
-    for stream in running:
-        next(stream)
-    return splits.started
-
-
 def test_a_job_that_starts_a_little_later_gets_the_rows_that_were_kept() -> None:
     splits = FakeSplits([7])
     producers = producers_of(splits)
@@ -664,33 +635,6 @@ def test_a_stream_that_cannot_change_producers_leaves_once(
     assert len(producers._busy) == others
     assert sum(1 for _ in quick) == (ROWS // 2 + 1 - 4) * others
     assert len(producers._busy) == 0
-
-
-@pytest.mark.parametrize(("left", "waits"), [(-0.5, False), (0.0, False), (0.01, True)])
-def test_a_stream_waits_for_a_slower_one_while_the_budget_lasts(
-    monkeypatch: pytest.MonkeyPatch, left: float, waits: bool
-) -> None:
-    class Budget:
-        spent = 0.0
-
-        def update(self, now: float, waited: float = 0.0) -> float:
-            self.spent += waited
-            return left
-
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
-    producers, budget = producers_of(FakeSplits([2]), limit=1), Budget()
-    stream = PulledStream(producers, request())
-    next(stream)
-    monkeypatch.setattr(producers, "_wait_budget", budget)
-    (producer,) = busy_in(producers)
-    producer.streams.append(PulledStream(producers, request()).stream)  # a slower stream
-    with producers._lock:
-        assert producers._waits_for_slower(producer) == waits
-        assert (producer.waiting_since is not None) == waits
-        if producer.waiting_since is not None:
-            producer.waiting_since -= 3
-        assert producers._waits_for_slower(producer) == waits
-    assert 3 * waits <= budget.spent < 3 * waits + 30
 
 
 def test_a_stream_behind_the_end_counts_no_rows() -> None:
