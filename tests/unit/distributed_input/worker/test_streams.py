@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Source:
 
     def blocks(
         self, request: worker_pb2.StreamRequest, counters: StreamCounters
-    ) -> Iterator[RowBlock]:
+    ) -> Generator[RowBlock, None, None]:
         yield from split_blocks(request, SplitIterator(self._elements(), ROW, True), counters)
 
 

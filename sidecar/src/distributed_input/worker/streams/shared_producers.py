@@ -66,6 +66,7 @@ class SharedProducers:
         self._start, self._pool, self._limit = start, pool, limit
         self._lock = threading.Lock()
         self._producers: dict[SplitKey, list[BlockProducer]] = {}  # oldest first
+        self._attached: dict[SharedStream, BlockProducer] = {}
         self._busy: dict[BlockProducer, None] = {}  # have streams
         self._idle: dict[BlockProducer, None] = {}  # ended and kept, oldest first
         self._usages: dict[DatasetKey, DatasetUsage] = {}
@@ -82,7 +83,7 @@ class SharedProducers:
             found = self._read(stream, min(limit, BLOCK_BYTES))
             if not stream.ended:
                 stream.wanted = limit - sum(block.cost for block in found)
-                self._produce(stream.producer)
+                self._produce(self._attached[stream])
         if stream.error is not None and not found:
             raise stream.error
         return found
@@ -147,12 +148,12 @@ class SharedProducers:
         self._idle.pop(producer, None)
         self._busy[producer] = None
         stream.states = stream.replayed = 0
-        stream.producer = producer
+        self._attached[stream] = producer
         producer.streams.append(stream)
         return producer
 
     def _leave(self, stream: SharedStream) -> None:
-        producer, stream.producer = stream.producer, None
+        producer = self._attached.pop(stream, None)
         if producer is None:
             return
         producer.streams.remove(stream)
@@ -204,7 +205,7 @@ class SharedProducers:
         """Return what is ready for a stream. Attach it where its next row is, or will be."""
         found: list[RowBlock] = []
         while not stream.ended:
-            producer, row = stream.producer or self._join(stream), stream.row
+            producer, row = self._attached.get(stream) or self._join(stream), stream.row
             window = producer.window
             if window.first <= row < window.head:
                 if limit <= 0:
@@ -276,11 +277,9 @@ class SharedProducers:
 
     # Producing. The caller holds the lock, except in `_run` and `_retry`.
 
-    def _produce(self, producer: BlockProducer | None) -> None:
+    def _produce(self, producer: BlockProducer) -> None:
         """Have the next block produced, if a stream has room for it."""
-        if producer is None or producer.error is not None or producer.removed:
-            return
-        if producer.window.end is not None:
+        if producer.error is not None or producer.window.end is not None or producer.removed:
             return
         needs = [
             stream.need

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from distributed_input.api.proto import worker_pb2
 from distributed_input.link.blocks.counters import StreamCounters
@@ -15,9 +15,13 @@ from distributed_input.worker.compute.task_queue import Need
 from distributed_input.worker.node import NODE
 from distributed_input.worker.streams.dataset_usage import DatasetUsage, sharing_key
 
-if TYPE_CHECKING:
-    from distributed_input.worker.streams.block_producer import BlockProducer
-    from distributed_input.worker.streams.shared_producers import SharedProducers
+
+class _Producers(Protocol):
+    """The running splits: `SharedProducers`, which imports this module."""
+
+    def read(self, stream: SharedStream, limit: int) -> Sequence[RowBlock]: ...
+
+    def end(self, stream: SharedStream) -> None: ...
 
 
 class SharedStream:
@@ -35,7 +39,6 @@ class SharedStream:
         key: key of the split. Streams with the same key get the same rows.
         usage: the jobs that read the dataset; None before the first `next`.
         request: the sidecar's request, or `remaining_request` after a change of producers.
-        producer: where the stream reads; None before its first `next`, and when it has ended.
         wanted: bytes that the reader takes as soon as they are ready.
         prefix: rows before the stream's next row; None until its first block.
         checked: rows whose digest the request has, as the stream's producer produced them; None if
@@ -49,7 +52,7 @@ class SharedStream:
 
     def __init__(
         self,
-        producers: SharedProducers,
+        producers: _Producers,
         request: worker_pb2.StreamRequest,
         counters: StreamCounters,
         wake: Callable[[], None],
@@ -57,7 +60,6 @@ class SharedStream:
         self.request, self.counters, self.wake = request, counters, wake
         self.key = sharing_key(request)
         self.usage: DatasetUsage | None = None
-        self.producer: BlockProducer | None = None
         self.wanted = 0
         self.prefix: Prefix | None = None
         self.checked: Prefix | None = None
