@@ -32,7 +32,7 @@ _MAX_DATASETS = 1000
 
 
 @dataclass
-class _Measured:
+class _DatasetRate:
     """What is known about a dataset: rows a second, rows made in parallel, mean bytes of a row."""
 
     rate: float | None = None
@@ -44,10 +44,10 @@ class BatchSizer:
     """Chooses batch sizes from the measured rates of datasets. The GIL makes it thread-safe."""
 
     def __init__(self) -> None:
-        self._measured: dict[str, _Measured] = {}  # by dataset id
+        self._measured: dict[str, _DatasetRate] = {}  # by dataset id
 
-    def _of(self, job: types_pb2.Job) -> _Measured:
-        measured = self._measured.setdefault(job.dataset_id, _Measured())
+    def _of(self, job: types_pb2.Job) -> _DatasetRate:
+        measured = self._measured.setdefault(job.dataset_id, _DatasetRate())
         while len(self._measured) > _MAX_DATASETS:
             self._measured.pop(next(iter(self._measured)))
         return measured
