@@ -167,22 +167,22 @@ def ignore_fencing(_: Any, self: Any, error: Any) -> None:
 # Bugs of the worker.
 
 
-@_mutant("worker.streams.split_blocks:_with_stream_header")
-def digest_unchecked(real: Any, *args: Any, **kwargs: Any) -> Any:
+@_mutant("worker.streams.split_blocks:_differs")
+def digest_unchecked(*_: Any, **__: Any) -> bool:
     """Do not report that a worker produces different rows than before."""
-    return dataclasses.replace(real(*args, **kwargs), prefix_differs=False)
+    return False
 
 
 def _keys_without(field: str) -> Mapping[str, Bug]:
     """Share rows between streams that differ only in `field`."""
 
-    def sharing_keys(real: Any, request: Any) -> Any:
+    def sharing_key(real: Any, request: Any) -> Any:
         alike = type(request)()
         alike.CopyFrom(request)
         alike.ClearField(field)
         return real(alike)
 
-    return {"worker.streams.shared_producers:sharing_keys": sharing_keys}
+    return {"worker.streams.shared_stream:sharing_key": sharing_key}
 
 
 MUTANTS["shares_any_epoch"] = _keys_without("epoch")
@@ -190,16 +190,16 @@ MUTANTS["shares_any_split"] = _keys_without("split")
 
 
 @_mutant("worker.streams.shared_producers:rows_from")
-def shares_whole_blocks(_: Any, block: Any, row: int, request: Any) -> Any:
+def shares_whole_blocks(_: Any, block: Any, before: Any, request: Any) -> Any:
     """Send a whole block to a reader that joins in the middle of it."""
     return block
 
 
-@_mutant("worker.streams.shared_producers:joining_block")
-def shares_unchecked(real: Any, block: Any, cursor: Any) -> Any:
+@_mutant("worker.streams.shared_producers:first_block")
+def shares_unchecked(real: Any, block: Any, stream: Any) -> Any:
     """Share replayed rows without a check against the rows that this stream had before."""
-    cursor.request.check_prefix = False
-    return real(block, cursor)
+    stream.request.check_prefix = False
+    return real(block, stream)
 
 
 MUTANTS["shares_unchecked"] = {**MUTANTS["shares_unchecked"], **MUTANTS["digest_unchecked"]}

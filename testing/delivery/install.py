@@ -138,14 +138,14 @@ def _install_seams() -> None:
     from distributed_input.runtime import heap, logs
     from distributed_input.sidecar.streams import worker_pool
     from distributed_input.worker import service
-    from distributed_input.worker.states import save_schedule
+    from distributed_input.worker.states import state_saver
     from testing.chaos import rows
     from testing.delivery import dataset, world
 
     heap.memory_limit = lambda root=None: None  # an execution must not depend on the machine
     service.describe = dataset.describe
     service.import_module = lambda draft: None
-    save_schedule.MIN_REPLAY_SECONDS = _MIN_REPLAY_SECONDS
+    state_saver.MIN_REPLAY_SECONDS = _MIN_REPLAY_SECONDS
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
     open_consumers._consumers = _PerProcess()  # type: ignore[assignment]

@@ -33,7 +33,7 @@ MODULES = (
     "worker/streams/dataset_usage.py",
     "worker/streams/shared_producers.py",
     "worker/streams/split_blocks.py",
-    "worker/streams/stream_cursor.py",
+    "worker/streams/shared_stream.py",
     "client/batch_queue.py",
     "link/trainer/trainer_end.py",
     "client/epoch_state.py",

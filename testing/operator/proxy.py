@@ -34,7 +34,7 @@ class _Hold:
     meanwhile: Callable[[], object]
     answered: bool
     method: str
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[object] | None = None
 
 
 class Proxy:
@@ -52,7 +52,7 @@ class Proxy:
         self._folder = folder
         self._random = random.Random(seed)
         self.writes: list[str] = []
-        self.on_write: Callable[[], None] = lambda: None
+        self.on_write: Callable[[], object] = lambda: None
         self.watches: list[str] = []
         self.lists: list[str] = []
         self._holds: list[_Hold] = []

@@ -46,6 +46,7 @@ TESTED_ELSEWHERE = {
     "distributed_input/runner/dispatchers.py": f"{_UNIT}/runner/commands/test_status.py",
     # Values and protocols without logic.
     "distributed_input/link/errors.py": f"{_UNIT}/sidecar/delivery/test_epoch_run.py",
+    "distributed_input/rows/stage.py": f"{_UNIT}/sidecar/test_streams.py",
     "distributed_input/api/local_workers.py": f"{_UNIT}/sidecar/streams/test_local_share.py",
     "distributed_input/dispatcher/limits.py": f"{_UNIT}/dispatcher/test_state.py",
     "distributed_input/sidecar/steps/row_source.py": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -46,15 +47,11 @@ def _answers() -> Subject:
 
 def _connects() -> Subject:
     """Requests of one connection to a worker, whose splits produce nothing."""
-    producers = SimpleNamespace(
-        open=lambda request, counters, outlet: SimpleNamespace(),
-        resume=list,
-        close=lambda cursor: None,
-    )
+    stage: Any = SimpleNamespace(close=lambda: None)
     streams, states = OpenStreams(100), SplitStates()
 
     def parse(data: bytes) -> None:
-        connection = Connection(producers, streams)
+        connection = Connection(lambda *_: stage, streams)
         try:
             request = worker_pb2.ConnectRequest.FromString(data)
             connection.handle(request)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 
 from distributed_input.api.proto import worker_pb2
 from distributed_input.rows.elements import Column
-from distributed_input.rows.runs import Buffer, Bytes
+from distributed_input.rows.prefix import Prefix
+from distributed_input.rows.runs import Buffer, Bytes, Offsets, slice_run
 
 BLOCK_BYTES = 1 << 20
 """Size of a block, unless the sidecar requests larger ones."""
@@ -42,7 +44,8 @@ class RowBlock:
         prefix_differs: whether the rows before `first_row` differ from those produced before. Set
             on the first block of a stream.
         node: kind of node that produced the rows. Set on the first block of a stream.
-        prefix_digest: digest of all rows before `first_row`. Set on the first block of a stream.
+        prefix_digest: digest of all rows before `first_row`. In a worker, all blocks with rows have
+            it. In a sidecar, only the first block of a stream is certain to have it.
         replayed: number of rows before the first block that were produced so far. A block with
             this field is a progress report and has no rows.
         resume_token: saved state of the split; see `worker.states`. A block with this field has no
@@ -69,6 +72,40 @@ class RowBlock:
     def nbytes(self) -> int:
         """Size of the rows in bytes."""
         return sum(buffer.nbytes for buffer in self.buffers)
+
+    @cached_property
+    def end_prefix(self) -> Prefix:
+        """The rows of the split up to the end of this block. Its digests are summed once."""
+        return self.prefix_at(self.end_row)
+
+    def prefix_at(self, row: int) -> Prefix:
+        """Return the rows of the split before a row of this block; needs `prefix_digest`."""
+        before = Prefix(self.first_row, self.prefix_digest)
+        return before.extend(self.digests[: row - self.first_row])
+
+    def part(
+        self,
+        columns: Sequence[Column],
+        before: Prefix,
+        rows: int,
+        offsets: Sequence[Offsets] | None = None,
+    ) -> RowBlock:
+        """Return some of the rows as views.
+
+        Args:
+            columns: columns of the row spec.
+            before: the rows of the split before the part.
+            rows: number of rows of the part.
+            offsets: see `slice_run`.
+        """
+        start = before.rows - self.first_row
+        return RowBlock(
+            before.rows,
+            rows,
+            tuple(slice_run(columns, self.buffers, start, start + rows, offsets)),
+            self.digests[start : start + rows],
+            prefix_digest=before.digest,
+        )
 
     @property
     def cost(self) -> int:

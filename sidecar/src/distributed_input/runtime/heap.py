@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -29,14 +30,25 @@ def memory_limit(root: Path = Path("/")) -> int | None:
     groups = root / "sys/fs/cgroup"
     found = [_read_limit(groups / "memory/memory.limit_in_bytes")]  # version 1, in a container
     found.append(_read_limit(groups / "memory.max"))
+    # Version 2: the lowest limit of all levels counts.
+    found += [_read_limit(group / "memory.max") for group in control_groups(root)]
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+def control_groups(root: Path = Path("/")) -> Iterator[Path]:
+    """Yield the folders of this process's control groups (version 2), at all visible levels.
+
+    Args:
+        root: root of the file system.
+    """
+    groups = root / "sys/fs/cgroup"
     with contextlib.suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
-            if line.startswith("0::"):  # version 2: the lowest limit of all levels counts
+            if line.startswith("0::"):
                 group = groups / line[3:].lstrip("/")
                 for level in (group, *group.parents):
                     if level.is_relative_to(groups):
-                        found.append(_read_limit(level / "memory.max"))
-    return min((limit for limit in found if limit is not None), default=None)
+                        yield level
 
 
 def _read_limit(path: Path) -> int | None:

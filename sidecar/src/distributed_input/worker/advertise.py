@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from distributed_input.api import flags
 from distributed_input.api.errors import ConfigError
 from distributed_input.runtime import addresses
-
-AUTO = "auto"
 
 
 def advertised_address(configured: str, bound: str, dispatcher: str) -> str:
@@ -20,7 +19,7 @@ def advertised_address(configured: str, bound: str, dispatcher: str) -> str:
     Raises:
         ConfigError: the address cannot be determined. Names the flag to set.
     """
-    if configured != AUTO:
+    if configured != flags.ADVERTISE_AUTO:
         if not addresses.parse(configured, "--advertise")[1]:
             raise ConfigError(f"--advertise {configured}: name the port that sidecars connect to")
         return configured

@@ -58,9 +58,6 @@ class Computed(NamedTuple):
         return cls(dataset_name(job), epoch, split, job.first_run)
 
 
-UNNAMED = Computed("", 0, 0)
-
-
 class _Record(NamedTuple):
     """What a thread of a dead process computed. See `Note.begin`."""
 

@@ -29,7 +29,7 @@ from distributed_input.worker import crash_notes
 from distributed_input.worker.advertise import advertised_address
 from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.split_opener import SplitOpener
-from distributed_input.worker.host.idle_cpus import IdleCpus
+from distributed_input.worker.host.idle_share import IdleCpus
 from distributed_input.worker.host.priority import LOW, LOWEST, lower_cpu_priority
 from distributed_input.worker.service import WorkerService
 from distributed_input.worker.states.state_files import StateFiles

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import time
@@ -26,11 +25,10 @@ from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.memory import buffer_bytes
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
-from distributed_input.worker.streams.block_producer import Blocks
-from distributed_input.worker.streams.own_thread import OwnThread, is_python
+from distributed_input.worker.streams.running_split import OwnThread, RunningSplit, is_python
 from distributed_input.worker.streams.shared_producers import SharedProducers
+from distributed_input.worker.streams.shared_stream import SharedStream
 from distributed_input.worker.streams.split_runner import SplitRunner
-from distributed_input.worker.streams.stream_cursor import StreamCursor
 from distributed_input.worker.watched_describe import WatchedDescribe
 
 _log = logs.get("worker.service")
@@ -73,10 +71,10 @@ class WorkerService:
         self._runner = SplitRunner(splits, self._states)
         self._failures = DatasetFailures()
         self._crashes = list(crashes)
-        self._producers = SharedProducers(self._blocks, self._pool, share_bytes)
+        self._producers = SharedProducers(self._start, self._pool, share_bytes)
         self.transfers: TransferListener | None = None
         self._lock = threading.Lock()
-        self._connections: set[Connection[StreamCursor]] = set()
+        self._connections: set[Connection] = set()
         self._logged: set[tuple[str, int, int, int]] = set()  # stalled splits
 
     # RPCs.
@@ -100,24 +98,19 @@ class WorkerService:
         self, requests: Iterator[worker_pb2.ConnectRequest], context: Any
     ) -> Iterator[bytes]:
         """Yield the encoded blocks of all splits that a sidecar reads; see the proto."""
-        with self._connection() as connection:
-            yield from direct_sender.serve(connection, requests, context, self.transfers)
-
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[Connection[StreamCursor]]:
-        connection = Connection(self._producers, self.streams)
+        connection = Connection(functools.partial(SharedStream, self._producers), self.streams)
         with self._lock:
             self._connections.add(connection)
         try:
-            yield connection
+            yield from direct_sender.serve(connection, requests, context, self.transfers)
         finally:
             with self._lock:
                 self._connections.discard(connection)
             connection.close()
 
-    def _blocks(self, request: worker_pb2.StreamRequest, counters: StreamCounters) -> Blocks:
-        run = functools.partial(self._run, request, counters)
-        return OwnThread(run, f"split-{request.split}") if is_python(request.job) else run()
+    def _start(self, request: worker_pb2.StreamRequest, counters: StreamCounters) -> RunningSplit:
+        kind = OwnThread if is_python(request.job) else RunningSplit
+        return kind(request, functools.partial(self._run, request, counters))
 
     def _run(
         self, request: worker_pb2.StreamRequest, counters: StreamCounters
@@ -147,11 +140,10 @@ class WorkerService:
         time counts the CPUs that were in use, at most `parallelism` at a time: splits that wait at
         the same time do not add up. Otherwise autoscaling would add workers for waits.
         """
-        produced = self._producers.totals()
         return replace(
             self.streams.totals(),
             busy_seconds=self._pool.busy_seconds,
-            replayed_rows=produced.replayed_rows,
+            replayed_rows=self._producers.replayed_rows,
         )
 
     def load(self) -> dispatcher_pb2.WorkerHeartbeatRequest:

@@ -146,7 +146,7 @@ def test_open_splits_have_records_of_their_own(monkeypatch: pytest.MonkeyPatch) 
 def test_more_splits_than_records_have_no_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crash_notes, "_memory", [bytearray(crash_notes._RECORD.size)])
     monkeypatch.setattr(crash_notes, "_free", free := [0])
-    notes = [crash_notes.Note(crash_notes.UNNAMED) for _ in range(2)]
+    notes = [crash_notes.Note(crash_notes.Computed("", 0, 0)) for _ in range(2)]
     for note in notes:
         note.begin(1)
         note.close()
@@ -161,7 +161,7 @@ from distributed_input.worker import crash_notes
 
 with locked_folders.locked(Path(sys.argv[1])) as folder:
     crash_notes.enable(folder, "dispatcher:1")
-    with crash_notes.Note(crash_notes.UNNAMED) as note:
+    with crash_notes.Note(crash_notes.Computed("", 0, 0)) as note:
         note.begin(1)
         before = (folder / "computing").read_bytes()
         child = os.fork()

@@ -218,17 +218,6 @@ def test_the_load_has_the_rows_of_closed_streams() -> None:
     assert load.busy_seconds > 0
 
 
-def test_more_streams_than_the_maximum_are_refused(waiting: WaitingSplits) -> None:
-    service = service_of(waiting)
-    streams = [stream_of(service) for _ in range(3)]
-    next(streams[0])
-    next(streams[1])
-    with pytest.raises(UnavailableError, match="2 streams open"):
-        next(streams[2])
-    streams[0].close()
-    assert next(stream_of(service)).rows
-
-
 def test_the_worker_is_idle_when_its_last_stream_closes(waiting: WaitingSplits) -> None:
     service = service_of(waiting)
     stream = stream_of(service)
@@ -305,23 +294,6 @@ def test_the_streams_of_a_connection_close_when_the_sidecar_cancels_it(
         assert service.streams.idle.wait(20)
         given.put(None)
     assert not service._connections
-
-
-def test_an_error_of_a_split_does_not_end_the_connection() -> None:
-    service = service_of(NumberSplits(broken=True))
-    given: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    with served(service) as stub:
-        call = stub.Connect(requests_of(given), timeout=20)
-        for number in (1, 2):
-            given.put(opening(number, 0, UNLIMITED))
-            errors: list[Any] = []
-            while not errors:
-                errors = [frame.error for frame in frames.decode(next(call)) if frame.error]
-            assert errors[0].kind == "DatasetFnError"
-            assert "the disk is gone" in errors[0].message
-        given.put(None)
-        assert not list(call)
-    assert failures_of(service) == {("DatasetFnError",): 2}
 
 
 def test_a_worker_that_leaves_ends_the_streams_of_a_connection(waiting: WaitingSplits) -> None:

@@ -123,7 +123,7 @@ class TransferOffer:
 
 
 def serve(
-    connection: Connection[Any],
+    connection: Connection,
     requests: Iterable[worker_pb2.ConnectRequest],
     context: Any,
     listener: TransferListener | None,

@@ -18,8 +18,7 @@ from distributed_input.runtime import logs
 from distributed_input.tfdata import buffers, export, sharding, type_specs
 from distributed_input.tfdata.graph import caches, canonical
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
-from distributed_input.worker.states.deadline import within
-from distributed_input.worker.states.saved_state import StateTimeoutError
+from distributed_input.worker.states.saved_state import StateTimeoutError, within
 
 _log = logs.get("worker.datasets")
 _MEASURE_SECONDS = 5.0

@@ -28,8 +28,7 @@ from distributed_input.tfdata.graph.canonical import stable_bytes
 from distributed_input.tfdata.graph.datasets import kind
 from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
 from distributed_input.tfdata.row_skips import RowSkip
-from distributed_input.worker.states.deadline import within
-from distributed_input.worker.states.saved_state import StateError
+from distributed_input.worker.states.saved_state import StateError, within
 
 _RESTORED = frozenset(
     "Range Tensor TensorSlice SparseTensorSlice Random TextLine TFRecord FixedLengthRecord Map"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distributed_input.api.errors import ConfigError
+from distributed_input.runtime import heap
 
 _TICKS = os.sysconf("SC_CLK_TCK")  # per second
 _IDLE_FIELDS = (4, 5)  # idle, iowait
@@ -65,8 +66,8 @@ def read_cpu_times(root: Path = Path("/")) -> CpuTimes:
             f"cannot read the CPU times of this host from {root / 'proc/stat'} ({error}): run this "
             "worker on Linux, or without --idle-cpus"
         ) from error
-    pools = (machine, *_control_groups(root))
-    return CpuTimes(time.monotonic(), time.process_time(), pools)
+    limited = (pool for group in heap.control_groups(root) for pool in _limited(group))
+    return CpuTimes(time.monotonic(), time.process_time(), (machine, *limited))
 
 
 def _machine(stat: str, cpus: Collection[int]) -> CpuPool:
@@ -84,18 +85,6 @@ def _machine(stat: str, cpus: Collection[int]) -> CpuPool:
     if not count:
         raise ValueError("it has no line for the CPUs of this process")
     return CpuPool(count, used / _TICKS)
-
-
-def _control_groups(root: Path) -> Iterator[CpuPool]:
-    """Yield the control groups of this process that have a CPU limit, at all visible levels."""
-    groups = root / "sys/fs/cgroup"
-    with contextlib.suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            if line.startswith("0::"):
-                group = groups / line[3:].lstrip("/")
-                for level in (group, *group.parents):
-                    if level.is_relative_to(groups):
-                        yield from _limited(level)
 
 
 def _limited(group: Path) -> Iterator[CpuPool]:

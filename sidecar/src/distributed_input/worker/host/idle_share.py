@@ -1,4 +1,4 @@
-"""The number of permits of a worker that uses only CPUs that other processes leave idle. Pure.
+"""The number of permits of a worker that uses only CPUs that other processes leave idle.
 
 The worker has one permit for each CPU that other processes leave idle, less a reserve. It has at
 least one: without it, a trainer that needs rows would never get them. The operating system prefers
@@ -14,10 +14,15 @@ those with the lowest priority wait most.
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from distributed_input.worker.host.cpu_times import CpuTimes
+from distributed_input.runtime import logs
+from distributed_input.worker.host.cpu_times import CpuTimes, read_cpu_times
 
+_log = logs.get("worker.idle_cpus")
 TICK_SECONDS = 0.25
 """Time between two decisions."""
 _CALM_TICKS = 4  # the CPUs must have been idle for this time before permits are added
@@ -91,3 +96,42 @@ def next_share(share: IdleShare, use: HostUse, most: int) -> IdleShare:
 
 def _whole(cpus: float) -> int:
     return max(0, int(cpus))
+
+
+class IdleCpus:
+    """A thread that changes the worker's permits as other processes use more or fewer CPUs.
+
+    Args:
+        most: maximum number of permits.
+        resize: sets the number of permits, and whether more may be lent.
+        read: returns the counters of the host.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        resize: Callable[[int, bool], None],
+        read: Callable[[], CpuTimes] = read_cpu_times,
+    ) -> None:
+        self._most, self._resize, self._read = most, resize, read
+        self._share, self._last = IdleShare(), read()
+        resize(self._share.permits, self._share.may_lend)
+
+    def start(self) -> None:
+        """Start the thread, which ends with the process."""
+        threading.Thread(target=self._run, name="idle-cpus", daemon=True).start()
+
+    def tick(self) -> None:
+        """Read the host's counters, and apply the share that follows from them."""
+        now = self._read()
+        use = host_use(self._last, now)
+        share = next_share(self._share, use, self._most)
+        if share.permits != self._share.permits:
+            _log.debug("permits", permits=share.permits, room=round(use.room, 2))
+        self._share, self._last = share, now
+        self._resize(share.permits, share.may_lend)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(TICK_SECONDS)
+            self.tick()

@@ -1,4 +1,4 @@
-"""The state of a split's iterator at a row, as bytes. No TensorFlow.
+"""The state of a split's iterator at a row, as bytes, and its errors and deadline. No TensorFlow.
 
 A saved state is a cache entry that comes from the network or from a file. A checksum finds damaged
 bytes before TensorFlow reads them. The key finds states of other datasets, splits, epochs, seeds
@@ -8,7 +8,10 @@ and versions of TensorFlow.
 from __future__ import annotations
 
 import struct
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import xxhash
 
@@ -18,6 +21,7 @@ KEY_BYTES = 16
 _MAGIC = b"DIS2"  # another one for other fields or other row digests
 _CHECKSUM_BYTES = 16
 _FIELDS = struct.Struct(f"<{KEY_BYTES}sQQI")  # key, row, digest, rows in an element
+_Result = TypeVar("_Result")
 _OVERHEAD = len(_MAGIC) + _CHECKSUM_BYTES + _FIELDS.size
 
 
@@ -73,3 +77,34 @@ def _checksum(fields: bytes, data: bytes) -> bytes:
     found = xxhash.xxh3_128(fields)
     found.update(data)
     return found.digest()
+
+
+def within(timeout: float, what: str, work: Callable[[], _Result]) -> _Result:
+    """Return what `work` returns. It runs in another thread, which goes on after the deadline.
+
+    Args:
+        timeout: seconds until the deadline.
+        what: what `work` does, for the error.
+        work: the call.
+
+    Raises:
+        StateTimeoutError: it did not return in time.
+        Exception: any error of `work`.
+    """
+    results: list[_Result] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name=what, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise StateTimeoutError(f"it took more than {timeout:.0f} s to {what}")
+    return results[0]

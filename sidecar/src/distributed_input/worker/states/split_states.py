@@ -6,12 +6,10 @@ from collections import Counter
 
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import worker_pb2
-from distributed_input.rows.prefix import Prefix
 from distributed_input.runtime import logs
-from distributed_input.worker.states.save_schedule import SaveCost
 from distributed_input.worker.states.saved_state import SavedState, StateError, decode
 from distributed_input.worker.states.state_files import StateFiles, StoredState
-from distributed_input.worker.states.state_saver import StateSaver, StateSource
+from distributed_input.worker.states.state_saver import SaveCost, StateSaver, StateSource
 
 _log = logs.get("worker.states")
 _CHECKED = 16  # one epoch of this many replays all rows, which checks what states cannot show
@@ -34,39 +32,30 @@ class SplitStates:
         self._costs: dict[str, SaveCost] = {}
 
     def find(self, request: worker_pb2.StreamRequest) -> SavedState | None:
-        """Return a state from which a stream can start, or None."""
+        """Return the state in a request, if the stream can start from it."""
         token = request.resume_token
         if not token or is_checked(request):
             return None
         state = self._decode(request, token)
-        return state if state is not None and can_start(state.prefix, request) else None
+        return state if state is not None and 0 < state.prefix.rows <= last_row(request) else None
 
-    @property
-    def has_files(self) -> bool:
-        """Return whether states are also kept in a folder."""
-        return self._files is not None
+    def uses_files(self, request: worker_pb2.StreamRequest) -> bool:
+        """Return whether the folder may have a state for a stream."""
+        return self._files is not None and request.start_row > 0 and not is_checked(request)
 
     def take_file(
         self, request: worker_pb2.StreamRequest, key: bytes
-    ) -> tuple[StoredState, SavedState] | None:
-        """Return a state in the folder from which a stream can start, or None.
+    ) -> tuple[StoredState | None, SavedState | None]:
+        """Return a state in the folder from which a stream can start, if there is one.
 
         Args:
             request: request of a sidecar.
             key: key of the split.
         """
-        if self._files is None or not request.start_row or is_checked(request):
-            return None
-        stored = self._files.take(key, last_row(request))
-        if stored is None:
-            return None
-        state = self._decode(request, stored.token)
-        if state is None:
+        stored = self._files.take(key, last_row(request)) if self._files is not None else None
+        state = self._decode(request, stored.token) if stored is not None else None
+        if stored is not None and state is None:
             stored.remove()
-            return None
-        if not can_start(state.prefix, request):
-            stored.put_back()
-            return None
         return stored, state
 
     def _decode(self, request: worker_pb2.StreamRequest, token: bytes) -> SavedState | None:
@@ -103,7 +92,6 @@ class SplitStates:
         self,
         request: worker_pb2.StreamRequest,
         source: StateSource | None,
-        start: Prefix,
         batch_rows: int,
     ) -> StateSaver | None:
         """Return what saves the states of a stream, or None.
@@ -111,7 +99,6 @@ class SplitStates:
         Args:
             request: request of a sidecar.
             source: iterator of the split; None if it has no state.
-            start: rows of the split before its first element.
             batch_rows: number of rows in an element for which the dataset was opened.
         """
         if source is None:
@@ -120,22 +107,12 @@ class SplitStates:
         cost = self._costs.setdefault(dataset, SaveCost())
         while len(self._costs) > _MAX_DATASETS:
             self._costs.pop(next(iter(self._costs)))
-        return StateSaver(source, start, batch_rows, cost, self._keep)
+        return StateSaver(source, batch_rows, cost, self._keep)
 
     def _keep(self, key: bytes, row: int, token: bytes) -> None:
         self.counts["saved"] += 1
         if self._files is not None:
             self._files.write(key, row, token)
-
-
-def can_start(prefix: Prefix, request: worker_pb2.StreamRequest) -> bool:
-    """Return whether a stream can start with these rows, and check the rows that it has to check.
-
-    Args:
-        prefix: rows before a state.
-        request: request of a sidecar.
-    """
-    return 0 < prefix.rows <= last_row(request)
 
 
 def last_row(request: worker_pb2.StreamRequest) -> int:

@@ -21,8 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distributed_input.worker.states.deadline import within
-from distributed_input.worker.states.saved_state import StateTimeoutError
+from distributed_input.worker.states.saved_state import StateTimeoutError, within
 
 MAX_BYTES = 1 << 27
 _MAX_SECONDS = 7 * 86400.0

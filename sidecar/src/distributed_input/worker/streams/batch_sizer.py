@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.rows.blocks import BLOCK_BYTES
@@ -28,16 +28,28 @@ _ENDLESS_ATTEMPTS = 3  # another process may take the CPU during one
 _START_SECONDS = 1.0  # may be spent twice: a shuffle buffer is filled again
 _LONG_SECONDS = 0.05  # an element that takes longer is slow
 _MAX_DATASETS = 1000
-_Value = TypeVar("_Value", int, float)
+
+
+@dataclass
+class _DatasetRate:
+    """What is known about a dataset: rows a second, rows made in parallel, mean bytes of a row."""
+
+    rate: float | None = None
+    calls: int = 0
+    row_bytes: float | None = None
 
 
 class BatchSizer:
     """Chooses batch sizes from the measured rates of datasets. The GIL makes it thread-safe."""
 
     def __init__(self) -> None:
-        self._rates: dict[str, float] = {}  # rows a second, by dataset id
-        self._calls: dict[str, int] = {}  # rows that are made in parallel, by dataset id
-        self._row_bytes: dict[str, float] = {}  # mean size of a row, by dataset id
+        self._measured: dict[str, _DatasetRate] = {}  # by dataset id
+
+    def _of(self, job: types_pb2.Job) -> _DatasetRate:
+        measured = self._measured.setdefault(job.dataset_id, _DatasetRate())
+        while len(self._measured) > _MAX_DATASETS:
+            self._measured.pop(next(iter(self._measured)))
+        return measured
 
     def rows(self, job: types_pb2.Job, block_bytes: int = BLOCK_BYTES) -> int:
         """Return the number of rows in an element; 0 leaves the elements as they are.
@@ -53,42 +65,34 @@ class BatchSizer:
             return 0
         per_step = max(1, job.global_batch_size // job.partitions)
         known_bytes = sum(column.row_bytes or 64 for column in row.columns)
-        measured_bytes = self._row_bytes.get(job.dataset_id)
-        row_bytes = max(1, known_bytes, int(measured_bytes or 0))
-        rate = self._rates.get(job.dataset_id)
-        in_time = int((rate or 0.0) * _ELEMENT_SECONDS)
-        in_parallel = self._calls.get(job.dataset_id, 0)
+        measured = self._of(job)
+        row_bytes = max(1, known_bytes, int(measured.row_bytes or 0))
+        rate, in_parallel = measured.rate, measured.calls
         if rate is not None:
             in_parallel = min(in_parallel, int(rate * _PARALLEL_SECONDS))
-        rows = max(per_step, in_time, in_parallel)
-        if measured_bytes is None and not row.is_static:
+        rows = max(per_step, int((rate or 0.0) * _ELEMENT_SECONDS), in_parallel)
+        if measured.row_bytes is None and not row.is_static:
             rows = min(rows, _UNMEASURED_STEPS * per_step)
         return max(1, min(rows, block_bytes // row_bytes))
 
     def has_rate(self, job: types_pb2.Job) -> bool:
         """Return whether the rate of the job's dataset is known."""
-        return job.dataset_id in self._rates
+        return self._of(job).rate is not None
 
     def record_rate(self, job: types_pb2.Job, rate: float) -> None:
         """Record the rate of the job's dataset, in rows a second."""
-        _put(self._rates, job.dataset_id, rate)
+        self._of(job).rate = rate
 
     def record_row_bytes(self, job: types_pb2.Job, mean: float) -> None:
         """Record the mean size of a row of the job's dataset."""
-        _put(self._row_bytes, job.dataset_id, mean)
+        self._of(job).row_bytes = mean
 
     def record_calls(self, job: types_pb2.Job, calls: int) -> None:
         """Record how many rows the job's dataset makes in parallel.
 
         They are ready at about the same time, so an element may have all of them.
         """
-        _put(self._calls, job.dataset_id, min(calls, _MOST_PARALLEL_ROWS))
-
-
-def _put(values: dict[str, _Value], dataset: str, value: _Value) -> None:
-    values[dataset] = value
-    while len(values) > _MAX_DATASETS:
-        values.pop(next(iter(values)))
+        self._of(job).calls = min(calls, _MOST_PARALLEL_ROWS)
 
 
 def measure_rate(

@@ -21,8 +21,8 @@ SplitKey = tuple[DatasetKey, int, int]
 """Identifies a split of a dataset: dataset, epoch and split."""
 
 
-def sharing_keys(request: worker_pb2.StreamRequest) -> tuple[DatasetKey, SplitKey]:
-    """Return the keys of a request. Streams with the same split key get the same rows.
+def sharing_key(request: worker_pb2.StreamRequest) -> SplitKey:
+    """Return the key of a request. Streams with the same one get the same rows.
 
     Streams of runs that do not overlap have other keys: files may have changed meanwhile.
     """
@@ -31,7 +31,7 @@ def sharing_keys(request: worker_pb2.StreamRequest) -> tuple[DatasetKey, SplitKe
     for name in _IGNORED_FIELDS:
         job.ClearField(name)
     dataset = job.SerializeToString(deterministic=True), request.seed
-    return dataset, (dataset, request.epoch, request.split)
+    return dataset, request.epoch, request.split
 
 
 @dataclass

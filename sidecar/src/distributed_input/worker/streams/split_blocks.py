@@ -1,43 +1,49 @@
-"""The blocks of a split from a start row on, after a replay of the rows before it."""
+"""The rows of a split from a start row on, as blocks, after a replay of the rows before it."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distributed_input.api.errors import SpecError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.link.blocks.open_streams import StreamCounters
+from distributed_input.rows import encode
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
+from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import Prefix
+from distributed_input.rows.runs import Bytes, row_offsets
+from distributed_input.tfdata import user_code
+from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.saved_state import StateError
 from distributed_input.worker.states.state_saver import StateSaver
-from distributed_input.worker.streams.element_rows import (
-    ElementRows,
-    cut_rows,
-    encode_elements,
-)
 
 _PROGRESS_SECONDS = 1.0  # between progress reports of a replay
 _NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
+PYTHON_REMEDY = (
+    "A Python iterable without `element_spec` has the spec of its first element. Make all elements"
+    " alike, or set `element_spec` on the entry point's function, for example"
+    ' {"value": tf.TensorSpec([], tf.float32)}'
+)
 
 
 def split_blocks(
     request: worker_pb2.StreamRequest,
     split: SplitIterator,
-    node: str,
     counters: StreamCounters,
     start: Prefix | None = None,
     saver: StateSaver | None = None,
 ) -> Iterator[RowBlock]:
-    """Yield the rows of a split from `request.start_row` on, as blocks.
+    """Yield the rows of a split from `request.start_row` on, as blocks with a prefix digest.
 
     The rows before are produced again and compared with the prefix in the request. The first block
     has the result. A replay may take long, so blocks with the field `replayed` report its progress.
@@ -47,38 +53,67 @@ def split_blocks(
     Args:
         request: request of the sidecar.
         split: elements of the split.
-        node: kind of this node.
         counters: updated with each block.
         start: rows before the first element, if the split was restored; None: there are none.
         saver: saves the states of the split.
 
     Raises:
+        DatasetFnError: the dataset raised an error.
+        SpecError: an element does not have the spec of the job.
         StateError: the rows after the restored state are not those of the request.
     """
-    start = start or Prefix()
-    replay = Replay(request.start_row, request.prefix_rows, start)
-    of = Computed.of(request.job, request.epoch, request.split)
-    elements = encode_elements(split, counters, start.rows, saver, of)
-    if saver is not None and start.rows:
-        saver.pause()
-    rest = yield from _replay(replay, elements, split.row.columns, counters, saver)
-    if start.rows:
-        _check_restored(request, replay)
+    at = start = start or Prefix()
+    checked = start if start.rows == request.prefix_rows else None
+    differs: bool | None = None  # None during the replay
+    reported = time.monotonic()
     if saver is not None:
-        saver.resume()
-    end_row, first = replay.prefix.rows, True
-    for rows in chain(rest, elements):
-        for part in cut_rows(rows, split.row.columns, block_bytes(request)):
-            block = _block_of(part)
-            block = _with_stream_header(block, request, replay, node) if first else block
-            first, end_row = False, block.end_row
-            counters.rows += block.rows
-            counters.bytes += block.nbytes
+        saver.is_paused = start.rows > 0
+    for block in _encode_elements(request, split, counters, start, saver):
+        if block.resume_token:
             yield block
-        yield from _new_state(saver)
+            continue
+        at = block.end_prefix
+        checked = at if at.rows == request.prefix_rows else checked
+        if at.rows <= request.start_row:
+            counters.replayed_rows = at.rows - start.rows
+            if time.monotonic() - reported > _PROGRESS_SECONDS:
+                reported = time.monotonic()
+                yield progress_report(at.rows)
+            continue
+        if differs is None:
+            differs = _differs(request, checked, at, is_restored=start.rows > 0)
+            block = replace(block, prefix_differs=differs)
+            if saver is not None:
+                saver.is_paused = False
+        counters.rows += block.rows
+        counters.bytes += block.nbytes
+        yield block
     nothing = (np.zeros(0, np.uint8),) * split.row.buffer_count
-    end = RowBlock(end_row, 0, nothing, _NO_DIGESTS, last=True)
-    yield _with_stream_header(end, request, replay, node) if first else end
+    end = RowBlock(at.rows, 0, nothing, _NO_DIGESTS, last=True, prefix_digest=at.digest)
+    if differs is None:
+        differs = _differs(request, checked, at, is_restored=start.rows > 0)
+        end = replace(end, prefix_differs=differs)
+    yield end
+
+
+def _differs(
+    request: worker_pb2.StreamRequest, checked: Prefix | None, at: Prefix, is_restored: bool
+) -> bool:
+    """Return whether the rows before the start are not those of the request.
+
+    Args:
+        request: request of the sidecar.
+        checked: the first `request.prefix_rows` rows; None: the split has fewer.
+        at: the rows that were produced.
+        is_restored: whether other rows are an error of the saved state.
+    """
+    known = Prefix(request.prefix_rows, request.prefix_digest)
+    differs = request.check_prefix and checked != known
+    if is_restored and at.rows < request.start_row:
+        raise StateError(f"the split ends at row {at.rows}")
+    if is_restored and differs:
+        raise StateError(f"the first {known.rows} rows differ from those sent before")
+    return differs
 
 
 def block_bytes(request: worker_pb2.StreamRequest) -> int:
@@ -91,107 +126,109 @@ def progress_report(rows: int) -> RowBlock:
     return RowBlock(0, 0, (), _NO_DIGESTS, replayed=rows)
 
 
-class Replay:
-    """The rows before the start of a stream, as they are produced again.
+def _encode_elements(
+    request: worker_pb2.StreamRequest,
+    split: SplitIterator,
+    counters: StreamCounters,
+    at: Prefix,
+    saver: StateSaver | None,
+) -> Iterator[RowBlock]:
+    """Yield the rows of each element of a split, cut at the rows that the request names.
 
     Args:
-        start_row: index of the first row of the stream.
-        checked_rows: number of rows whose digest the request has; at most `start_row`.
-        start: rows that are not produced again, because the split was restored behind them.
-
-    Attributes:
-        prefix: the rows produced so far, up to `start_row`.
-        checked: the first `checked_rows` rows; None until they are produced.
+        request: request of the sidecar.
+        split: the elements.
+        counters: `busy_seconds` is updated.
+        at: rows before the first element.
+        saver: saves the state of the split between elements.
     """
+    encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
+    columns = split.row.columns
+    widths = [column.row_bytes for column in columns]
+    of = Computed.of(request.job, request.epoch, request.split)
+    taken, size = 0, 0  # size: rows of the last element
+    with crash_notes.Note(of) as note:
+        while True:
+            token = saver.before_element(taken, at) if saver is not None else b""
+            began = time.perf_counter()
+            note.begin(at.rows, size)
+            try:
+                encoded = _next(split, encoder)
+            except BaseException:
+                # Contexts would take as long for each element as a cheap Python iterable.
+                with _errors_at(split, of, at.rows):
+                    raise
+            finally:
+                note.end()
+            if encoded is None:
+                return
+            rows, buffers = encoded
+            # TensorFlow computes one element ahead.
+            size = rows if split.from_python else 2 * rows
+            seconds = time.perf_counter() - began
+            counters.busy_seconds += seconds
+            taken += 1
+            digests = row_digests(widths, buffers, rows, at.rows) if rows else _NO_DIGESTS
+            if saver is not None:
+                saver.add(rows, seconds)
+            if token:
+                yield RowBlock(0, 0, (), _NO_DIGESTS, resume_token=token)
+            if rows:
+                element = RowBlock(
+                    at.rows,
+                    rows,
+                    tuple(buffers),
+                    digests,
+                    prefix_digest=at.digest,
+                )
+                for block in _cut(element, columns, request):
+                    at = block.end_prefix
+                    yield block
 
-    def __init__(self, start_row: int, checked_rows: int, start: Prefix | None = None) -> None:
-        self.prefix = self._start = start or Prefix()
-        known = checked_rows == self.prefix.rows
-        self.checked: Prefix | None = self.prefix if known else None
-        self._start_row, self._checked_rows = start_row, checked_rows
 
-    @property
-    def is_complete(self) -> bool:
-        """Return whether all rows before the start are produced."""
-        return self.prefix.rows >= self._start_row
-
-    @property
-    def produced_rows(self) -> int:
-        """Return the number of rows that were produced again."""
-        return self.prefix.rows - self._start.rows
-
-    def add(self, digests: NDArray[np.uint64]) -> int:
-        """Add the next rows of the split. Return how many of them are before the start row."""
-        count = min(len(digests), self._start_row - self.prefix.rows)
-        unchecked = self._checked_rows - self.prefix.rows
-        if 0 < unchecked <= count:
-            self.checked = self.prefix.extend(digests[:unchecked])
-        self.prefix = self.prefix.extend(digests[:count])
-        return count
-
-    def differs(self, known: Prefix) -> bool:
-        """Return whether the checked rows are not those of a known prefix of the same length."""
-        return self.checked is None or not self.checked.matches(known)
+def _next(split: SplitIterator, encoder: encode.Encoder) -> tuple[int, list[Bytes]] | None:
+    """Return the number of rows of the next element, and their buffers; None at the end."""
+    try:
+        element = next(split.elements)
+    except StopIteration:
+        return None
+    rows, buffers = encoder(element)
+    return rows, [buffer.copy() for buffer in buffers] if split.from_python else buffers
 
 
-def _replay(
-    replay: Replay,
-    elements: Iterator[ElementRows],
-    columns: Sequence[Column],
-    counters: StreamCounters,
-    saver: StateSaver | None,
-) -> Generator[RowBlock, None, Sequence[ElementRows]]:
-    """Yield progress reports and new states until the replay is complete or the split ends.
+@contextlib.contextmanager
+def _errors_at(split: SplitIterator, of: Computed, row: int) -> Iterator[None]:
+    """Raise errors of the dataset, and of an element's spec, with the place of the element."""
+    place = f"row {row} of split {of.split}"
+    try:
+        with user_code.user_errors("the dataset", place):
+            yield
+    except SpecError as error:
+        remedy = f". {PYTHON_REMEDY}" if split.from_python else ""
+        raise SpecError(f"{place}: {str(error).rstrip('.')}{remedy}") from error
 
-    Returns:
-        The rows of the last element that are not before the start row, if there are any.
+
+def _cut(
+    element: RowBlock, columns: Sequence[Column], request: worker_pb2.StreamRequest
+) -> Iterator[RowBlock]:
+    """Yield an element in parts: large ones are about a block, with at least one row.
+
+    No part has rows on both sides of a row that the request names.
     """
-    reported = time.monotonic()
-    while not replay.is_complete:
-        rows = next(elements, None)
-        if rows is None:
-            break
-        before = replay.add(rows.digests)
-        if before < rows.rows:
-            counters.replayed_rows = replay.produced_rows
-            return [rows.slice(columns, before, rows.rows, rows.seconds)]
-        if time.monotonic() - reported > _PROGRESS_SECONDS:
-            reported = time.monotonic()
-            counters.replayed_rows = replay.produced_rows
-            yield progress_report(replay.prefix.rows)
-        yield from _new_state(saver)
-    counters.replayed_rows = replay.produced_rows
-    return []
-
-
-def _check_restored(request: worker_pb2.StreamRequest, replay: Replay) -> None:
-    """Raise StateError if a restored split does not have the rows that the request has to have."""
-    if not replay.is_complete:
-        raise StateError(f"the split ends at row {replay.prefix.rows}")
-    known = Prefix(request.prefix_rows, request.prefix_digest)
-    if request.check_prefix and replay.differs(known):
-        raise StateError(f"the first {known.rows} rows differ from those sent before")
-
-
-def _new_state(saver: StateSaver | None) -> Iterator[RowBlock]:
-    token = saver.take() if saver is not None else b""
-    if token:
-        yield RowBlock(0, 0, (), _NO_DIGESTS, resume_token=token)
-
-
-def _block_of(rows: ElementRows) -> RowBlock:
-    buffers = tuple(rows.buffers)
-    return RowBlock(rows.first_row, rows.rows, buffers, rows.digests)
-
-
-def _with_stream_header(
-    block: RowBlock, request: worker_pb2.StreamRequest, replay: Replay, node: str
-) -> RowBlock:
-    """Return the first block of a stream, with the result of the replay."""
-    known = Prefix(request.prefix_rows, request.prefix_digest)
-    return replace(
-        block,
-        prefix_differs=request.check_prefix and replay.differs(known),
-        node=node,
-        prefix_digest=replay.prefix.digest,
-    )
+    end, nbytes, most = element.end_row, element.nbytes, block_bytes(request)
+    per_block = element.rows
+    if nbytes >= 2 * most:
+        per_block = max(1, element.rows * most // nbytes)
+    named = {request.prefix_rows, request.start_row}
+    bounds = sorted({element.first_row, end, *(row for row in named if row < end)})
+    bounds = bounds[bounds.index(element.first_row) :]
+    if len(bounds) == 2 and per_block == element.rows:
+        yield element
+        return
+    offsets = row_offsets(columns, element.buffers)
+    at = Prefix(element.first_row, element.prefix_digest)
+    for _, bound in pairwise(bounds):
+        while at.rows < bound:
+            part = element.part(columns, at, min(per_block, bound - at.rows), offsets)
+            yield part
+            at = part.end_prefix

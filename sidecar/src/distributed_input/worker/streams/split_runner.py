@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 from distributed_input.api.proto import worker_pb2
 from distributed_input.link.blocks.open_streams import StreamCounters
@@ -13,10 +12,8 @@ from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
-from distributed_input.worker.node import NODE
 from distributed_input.worker.states.saved_state import SavedState, StateError
 from distributed_input.worker.states.split_states import SplitStates
-from distributed_input.worker.states.state_files import StoredState
 from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
 from distributed_input.worker.streams.split_blocks import (
     block_bytes,
@@ -25,21 +22,6 @@ from distributed_input.worker.streams.split_blocks import (
 )
 
 _FIRST_RATE_SECONDS = 0.5  # of the time that a split has taken
-
-
-@dataclass(frozen=True)
-class _OpenSplit:
-    """A split that is ready to run.
-
-    Attributes:
-        elements: its elements.
-        batch_rows: number of rows in an element for which the dataset was opened.
-        start: rows before the first element.
-    """
-
-    elements: SplitIterator
-    batch_rows: int
-    start: Prefix
 
 
 class SplitRunner:
@@ -64,18 +46,21 @@ class SplitRunner:
 
         If a saved state cannot be used, the split is replayed from its first row.
         """
-        state = self._states.find(request)
+        stored, state = None, self._states.find(request)
         request.ClearField("resume_token")  # it may be large
-        stored = None
-        if state is None:
-            stored, state = self._find_file(request)
+        if state is None and self._states.uses_files(request):
+            opened = self._open_with(request, self._element_rows(request))
+            if opened.state is not None:
+                stored, state = self._states.take_file(request, opened.state.key)
         if state is not None:
             has_rows = False
             # If the state ends this process, the sidecar learns that it was in use.
             yield progress_report(state.prefix.rows)
             try:
-                for block in self._run(request, self._restore(request, state), counters):
-                    if not has_rows and not (block.replayed or block.resume_token):
+                elements = self._restore(request, state)
+                rest = self._run(request, counters, elements, state.batch_rows, state.prefix)
+                for block in rest:
+                    if not has_rows and (block.rows or block.last):
                         has_rows = True
                         if stored is not None:
                             stored.put_back()
@@ -87,25 +72,20 @@ class SplitRunner:
                 if stored is not None:
                     stored.remove()
                 self._states.refuse(request, error)
-        yield from self._run(request, self._open(request), counters)
-
-    def _find_file(
-        self, request: worker_pb2.StreamRequest
-    ) -> tuple[StoredState, SavedState] | tuple[None, None]:
-        """Return a state in the folder from which the stream can start."""
-        if not self._states.has_files or not request.start_row:
-            return None, None
-        opened = self._open_with(request, self._element_rows(request))
-        if opened.state is None:
-            return None, None
-        return self._states.take_file(request, opened.state.key) or (None, None)
+        elements, batch_rows = self._open(request)
+        yield from self._run(request, counters, elements, batch_rows, Prefix())
 
     def _run(
-        self, request: worker_pb2.StreamRequest, split: _OpenSplit, counters: StreamCounters
+        self,
+        request: worker_pb2.StreamRequest,
+        counters: StreamCounters,
+        elements: SplitIterator,
+        batch_rows: int,
+        start: Prefix,
     ) -> Generator[RowBlock, None, None]:
-        saver = self._states.saver(request, split.elements.state, split.start, split.batch_rows)
+        saver = self._states.saver(request, elements.state, batch_rows)
         recorded = _FIRST_RATE_SECONDS
-        for block in split_blocks(request, split.elements, NODE, counters, split.start, saver):
+        for block in split_blocks(request, elements, counters, start, saver):
             if counters.busy_seconds >= recorded or (block.last and counters.busy_seconds):
                 rate = counters.rows / counters.busy_seconds
                 self._batch_sizer.record_rate(request.job, rate)
@@ -115,7 +95,7 @@ class SplitRunner:
                 recorded = 2 * counters.busy_seconds
             yield block
 
-    def _restore(self, request: worker_pb2.StreamRequest, state: SavedState) -> _OpenSplit:
+    def _restore(self, request: worker_pb2.StreamRequest, state: SavedState) -> SplitIterator:
         """Return the split behind the rows of a saved state.
 
         Raises:
@@ -126,15 +106,17 @@ class SplitRunner:
             raise StateError("it belongs to another dataset, split or version of TensorFlow")
         elements.state.restore(state.data, state.prefix.rows)
         self._states.record_restore(request, state)
-        return _OpenSplit(elements, state.batch_rows, state.prefix)
+        return elements
 
-    def _open(self, request: worker_pb2.StreamRequest) -> _OpenSplit:
-        """Return the split from its first row, with a batch size that suits the dataset's rate."""
-        start = Prefix()
+    def _open(self, request: worker_pb2.StreamRequest) -> tuple[SplitIterator, int]:
+        """Return the split from its first row, and the rows in an element.
+
+        This number suits the dataset's rate. 0: the elements stay as they are.
+        """
         rows = self._element_rows(request)
         elements = self._open_with(request, rows)
         if elements.from_python:
-            return _OpenSplit(elements, 0, start)
+            return elements, 0
         self._batch_sizer.record_calls(request.job, elements.parallel_calls)
         better = self._element_rows(request)
         if better != rows:
@@ -145,8 +127,8 @@ class SplitRunner:
                 self._batch_sizer.record_rate(request.job, rate)
                 better = self._element_rows(request)
                 if better != rows:
-                    return _OpenSplit(self._open_with(request, better), better, start)
-        return _OpenSplit(elements, rows, start)
+                    rows, elements = better, self._open_with(request, better)
+        return elements, rows
 
     def _element_rows(self, request: worker_pb2.StreamRequest) -> int:
         return self._batch_sizer.rows(request.job, block_bytes(request))

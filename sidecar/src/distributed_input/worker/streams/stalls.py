@@ -11,7 +11,6 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import IN_TENSORFLOW, STALL_SECONDS, dataset_name
 from distributed_input.tfdata.user_code import is_library, is_own
 from distributed_input.worker.streams.block_producer import BlockProducer
-from distributed_input.worker.streams.own_thread import OwnThread
 
 
 def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit | None:
@@ -26,7 +25,6 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
     if producer.running_since is None or now - producer.running_since < STALL_SECONDS:
         return None
     (job, _), epoch, split = producer.key
-    thread = producer.blocks.thread if isinstance(producer.blocks, OwnThread) else producer.thread
     return types_pb2.StalledSplit(
         dataset=dataset_name(types_pb2.Job.FromString(job)),
         jobs=sorted(producer.usage.open),
@@ -34,7 +32,7 @@ def stalled_split(producer: BlockProducer, now: float) -> types_pb2.StalledSplit
         split=split,
         row=producer.window.head,
         seconds=now - producer.running_since,
-        at=place_of(thread),
+        at=place_of(producer.split.thread),
     )
 
 

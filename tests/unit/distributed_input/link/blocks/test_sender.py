@@ -5,8 +5,9 @@ This module is long because all tests of one module are in one file.
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,16 +21,17 @@ from distributed_input.link.blocks import frames
 from distributed_input.link.blocks import sender as module
 from distributed_input.link.blocks.frames import Frame
 from distributed_input.link.blocks.open_streams import OpenStreams, StreamCounters
-from distributed_input.link.blocks.sender import Connection, Outlet
+from distributed_input.link.blocks.sender import Connection
+from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import DIGEST_VERSION
+from distributed_input.worker.streams.running_split import RunningSplit
 from distributed_input.worker.streams.shared_producers import SharedProducers
-from distributed_input.worker.streams.stream_cursor import StreamCursor
+from distributed_input.worker.streams.shared_stream import SharedStream
 from tests.unit.distributed_input.worker.streams.blockcases import (
     ROW,
     block_of,
     end_of,
-    prefix_of,
     rows_in,
     state_of,
 )
@@ -55,13 +57,14 @@ class Splits:
         self.state = b""
         self.closed: list[int] = []
 
-    def start(
-        self, request: worker_pb2.StreamRequest, _: StreamCounters
-    ) -> Generator[RowBlock, None, None]:
+    def start(self, request: worker_pb2.StreamRequest, _: StreamCounters) -> RunningSplit:
+        return RunningSplit(request, functools.partial(self._blocks, request))
+
+    def _blocks(self, request: worker_pb2.StreamRequest) -> Generator[RowBlock, None, None]:
         row = 0
         try:
             for size in self._sizes:
-                yield block_of(row, size, prefix_digest=prefix_of(0).digest if not row else 0)
+                yield block_of(row, size)
                 if self.state and not row:
                     yield state_of(self.state)
                 row += size
@@ -82,7 +85,11 @@ def request(split: int = 0, **fields: Any) -> worker_pb2.StreamRequest:
 def connection_of(splits: Splits, limit: int = 100) -> tuple[Connection, OpenStreams]:
     """Return a connection whose blocks are computed in the thread that requests them."""
     streams = OpenStreams(limit)
-    return Connection(SharedProducers(splits.start, inline_pool(), 1 << 20), streams), streams
+    return Connection(functools.partial(SharedStream, producers_of(splits)), streams), streams
+
+
+def producers_of(splits: Splits) -> SharedProducers:
+    return SharedProducers(splits.start, inline_pool(), 1 << 20)
 
 
 def sent(connection: Connection) -> list[Frame]:
@@ -127,15 +134,32 @@ def test_a_stream_has_at_most_one_block_more_than_its_credit(
     assert rows_in(received) == list(range(rows))
     assert [block.last for block in received] == [False] * (len(received) - 1) + [True]
     assert streams.count == 0
-    assert connection.queued_bytes == 0
+
+
+def test_a_stream_without_credit_produces_nothing() -> None:
+    producers, streams = producers_of(Splits()), OpenStreams(1)
+    connection = Connection(functools.partial(SharedStream, producers), streams)
+    connection.open(0, request(), 0)
+    assert not sent(connection)
+    assert streams.count == 1
+    assert producers.nbytes == 0
+
+
+def test_a_lower_credit_changes_nothing() -> None:
+    connection, _ = connection_of(Splits())
+    connection.open(0, request(), 2 * ONE)
+    sent(connection)
+    connection.handle(credit_of(0, ONE))
+    connection.handle(credit_of(0, 3 * ONE))
+    assert rows_in(blocks_in(sent(connection))) == [3]
 
 
 def test_rows_that_wait_are_sent_as_one_block() -> None:
     connection, _ = connection_of(Splits())
     connection.open(0, request(), UNLIMITED)
     received = blocks_in(sent(connection))
-    assert [block.rows for block in received] == [1, 4]
-    assert received[1].last
+    assert [block.rows for block in received] == [5]
+    assert received[0].last
 
 
 def test_the_stream_that_is_read_first_is_sent_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +180,17 @@ def test_streams_are_sent_together_up_to_the_size_of_a_block(
     monkeypatch.setattr(module, "BLOCK_BYTES", 2 * block_of(0, 2).cost)
     batches = [connection._next_frames() for _ in range(3)]
     assert [[frame.stream for frame in batch or ()] for batch in batches] == [[0, 1], [2, 3], [4]]
+
+
+def test_closing_a_stream_frees_what_it_holds() -> None:
+    producers, streams = producers_of(Splits()), OpenStreams(2)
+    connection = Connection(functools.partial(SharedStream, producers), streams)
+    for number in range(2):
+        connection.open(number, request(number), ONE)
+    assert sent(connection)
+    connection.handle(worker_pb2.ConnectRequest(close=[0, 1]))
+    assert streams.count == 0
+    assert not producers._busy
 
 
 def test_nothing_is_sent_for_a_closed_stream() -> None:
@@ -216,12 +251,10 @@ def test_a_worker_that_leaves_ends_all_streams() -> None:
     connection.open(1, request(1), UNLIMITED)
     connection.fail_all(UnavailableError("leaving"))
     found = sent(connection)
-    assert rows_in(blocks_in(found, 1)) == [0], "what was ready is sent"
     errors = [(frame.stream, frame.error.message) for frame in found if frame.error is not None]
     assert errors == [(0, "leaving"), (1, "leaving")]
     assert streams.idle.is_set()
     assert streams.failures == {}
-    assert not connection._producers._attached
 
 
 def test_a_state_comes_after_the_rows_before_it() -> None:
@@ -232,21 +265,17 @@ def test_a_state_comes_after_the_rows_before_it() -> None:
     received = blocks_in(sent(connection))
     (at,) = [i for i, block in enumerate(received) if block.resume_token]
     assert received[at].resume_token == b"state"
-    assert rows_in(received[:at]) == [0]
-    assert rows_in(received[at + 1 :]) == [1, 2, 3, 4]
+    assert rows_in(received[:at])[:1] == [0]
+    assert rows_in([block for block in received if block.buffers]) == list(range(5))
 
 
-@given(st.integers(1, 12), st.integers(1, 20))
-def test_what_waits_to_be_sent_is_bounded_and_no_stream_is_forgotten(
-    count: int, blocks_at_most: int
-) -> None:
+@given(st.integers(1, 12))
+def test_no_stream_is_forgotten(count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MAX_QUEUED_BYTES", blocks_at_most * ONE)
         patch.setattr(module, "BLOCK_BYTES", 3 * ONE)
         connection, streams = connection_of(Splits())
         for number in range(count):
             connection.open(number, request(number), 3 * ONE)
-            assert connection.queued_bytes < blocks_at_most * ONE + 3 * ONE
         found: list[Frame] = []
         for credit in (3 * ONE, UNLIMITED):
             for number in range(count):
@@ -257,19 +286,15 @@ def test_what_waits_to_be_sent_is_bounded_and_no_stream_is_forgotten(
         assert streams.count == 0
 
 
-def test_streams_without_room_continue_when_others_are_sent_or_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "_MAX_QUEUED_BYTES", 1)
-    for is_closed in (False, True):
-        connection, _ = connection_of(Splits())
-        for number in range(3):
-            connection.open(number, request(number), UNLIMITED)
-        if is_closed:
-            connection.handle(worker_pb2.ConnectRequest(close=[0]))
-        found = sent(connection)
-        for number in range(is_closed, 3):
-            assert rows_in(blocks_in(found, number)) == list(range(5))
+def test_requests_on_unknown_streams_are_ignored() -> None:
+    connection, _ = connection_of(Splits())
+    connection.handle(credit_of(7, UNLIMITED))
+    connection.handle(worker_pb2.ConnectRequest(close=[7]))
+    connection.open(0, request(), UNLIMITED)
+    assert rows_in(blocks_in(sent(connection))) == list(range(5))
+    connection.handle(credit_of(0, UNLIMITED))
+    connection.handle(worker_pb2.ConnectRequest(close=[0]))
+    assert not connection._queue
 
 
 def test_a_number_in_use_and_too_many_streams_end_the_connection(
@@ -288,35 +313,24 @@ def test_a_number_in_use_and_too_many_streams_end_the_connection(
         assert connection._next_frames() is None
 
 
-class InterruptedProducers(SharedProducers):
-    """Calls `interrupt` before the caller of `open` knows the stream."""
-
-    interrupt: Callable[[], object]
-
-    def open(
-        self, request: worker_pb2.StreamRequest, counters: StreamCounters, outlet: Outlet
-    ) -> StreamCursor:
-        cursor = super().open(request, counters, outlet)
-        self.interrupt()
-        return cursor
-
-
 @pytest.mark.parametrize("change", ["sent", "failed", "closed"])
 def test_a_stream_may_be_sent_or_closed_by_another_thread_while_it_is_opened(change: str) -> None:
-    streams = OpenStreams(1)
+    """Before the connection knows the stage."""
+    streams, producers = OpenStreams(1), producers_of(Splits())
     found: list[Frame] = []
-    producers = InterruptedProducers(Splits().start, inline_pool(), 1 << 20)
-    connection = Connection(producers, streams)
 
-    def interrupt() -> None:
+    def open_stage(*args: Any) -> SharedStream:
+        stage = SharedStream(producers, *args)
+        stage.wake()
         if change == "closed":
             connection.close()
-            return
+            return stage
         if change == "failed":
             connection.fail_all(UnavailableError("leaving"))
         found.extend(connection._next_frames() or ())
+        return stage
 
-    producers.interrupt = interrupt
+    connection = Connection(open_stage, streams)
     connection.open(0, request(), UNLIMITED)
     if change == "sent":
         found.extend(sent(connection))
@@ -324,13 +338,12 @@ def test_a_stream_may_be_sent_or_closed_by_another_thread_while_it_is_opened(cha
     else:
         assert not connection._streams
     assert streams.idle.is_set()
-    assert not producers._attached
+    assert not producers._busy
 
 
 def test_a_connection_that_closes_while_a_stream_is_opened_counts_no_stream() -> None:
     """Before the thread that closes it sees that the stream was counted."""
-    streams = OpenStreams(1)
-    connection = Connection(SharedProducers(Splits().start, inline_pool(), 1 << 20), streams)
+    connection, streams = connection_of(Splits(), limit=1)
     enter = streams.enter
 
     def enter_and_close() -> StreamCounters:
@@ -361,10 +374,11 @@ def test_a_connection_closes_when_its_requests_end(breaks: bool) -> None:
     assert streams.idle.is_set()
 
 
-def test_a_lower_credit_changes_nothing() -> None:
-    connection, _ = connection_of(Splits())
-    connection.open(0, request(), 2 * ONE)
-    sent(connection)
-    connection.handle(credit_of(0, ONE))
-    connection.handle(credit_of(0, 3 * ONE))
-    assert rows_in(blocks_in(sent(connection))) == [2]
+def test_a_message_has_the_block_of_each_stream() -> None:
+    connection, _ = connection_of(Splits([3]))
+    for number in (4, 8):
+        connection.open(number, request(number), UNLIMITED)
+    message = worker_pb2.ConnectResponse.FromString(frames.encode(connection._next_frames() or ()))
+    assert [one.stream for one in message.blocks] == [4, 8]
+    (first, second) = (blocks.decode(one.block.SerializeToString()) for one in message.blocks)
+    assert rows_in([first]) == rows_in([second]) == [0, 1, 2]

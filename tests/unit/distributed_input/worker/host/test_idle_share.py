@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -12,6 +14,7 @@ from distributed_input.worker.host.cpu_times import CpuPool, CpuTimes
 from distributed_input.worker.host.idle_share import (
     TICK_SECONDS,
     HostUse,
+    IdleCpus,
     IdleShare,
     host_use,
     next_share,
@@ -157,3 +160,33 @@ def test_the_pool_with_the_least_room_counts() -> None:
 def test_a_large_host_keeps_a_larger_reserve() -> None:
     before, after = (times(t, 0, 0, cpus=lambda _: 100.0) for t in (0, 1))
     assert host_use(before, after).room == 95.0
+
+
+def test_the_permits_follow_the_host() -> None:
+    now, used = 0.0, 0.0
+    found: list[tuple[int, bool]] = []
+
+    def read() -> CpuTimes:
+        return CpuTimes(now, 0.0, (CpuPool(4, used),))
+
+    cpus = IdleCpus(3, lambda *share: found.append(share), read)
+    for _ in range(6):
+        now += 0.25
+        cpus.tick()
+    for _ in range(4):
+        now, used = now + 0.25, used + 1.0
+        cpus.tick()
+    assert found[0] == (1, False)
+    assert found[6] == (3, True)
+    assert found[-1] == (1, False)
+
+
+def test_the_thread_ticks() -> None:
+    ticks, enough = itertools.count(), threading.Event()
+
+    def resize(_permits: int, _may_lend: bool) -> None:
+        if next(ticks) == 2:
+            enough.set()
+
+    IdleCpus(2, resize).start()
+    assert enough.wait(10)

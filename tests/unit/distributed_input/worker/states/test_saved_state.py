@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,10 @@ from distributed_input.worker.states.saved_state import (
     KEY_BYTES,
     SavedState,
     StateError,
+    StateTimeoutError,
     decode,
     encode,
+    within,
 )
 
 _words = st.integers(0, 2**64 - 1)
@@ -50,3 +54,16 @@ def test_a_truncated_state_is_found(state: SavedState, data: st.DataObject) -> N
 def test_other_bytes_are_no_state(token: bytes) -> None:
     with pytest.raises(StateError):
         decode(token)
+
+
+def test_the_result_or_error_of_a_call_is_passed_on() -> None:
+    assert within(10.0, "count", lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        within(10.0, "divide", lambda: 1 // 0)
+
+
+def test_a_call_that_does_not_return_is_left_alone() -> None:
+    release = threading.Event()
+    with pytest.raises(StateTimeoutError, match="wait"):
+        within(0.01, "wait", release.wait)
+    release.set()

@@ -25,6 +25,7 @@ def prefix_of(rows: int) -> Prefix:
 
 def block_of(first_row: int, rows: int, **fields: Any) -> RowBlock:
     """Return a block whose rows contain their index."""
+    fields.setdefault("prefix_digest", prefix_of(first_row).digest)
     data = np.arange(first_row, first_row + rows, dtype=np.int64).view(np.uint8)
     return RowBlock(first_row, rows, (data,), digests_of(first_row, rows), **fields)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import queue
+import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from distributed_input.api.proto import worker_pb2
@@ -12,7 +12,7 @@ from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.compute.task_queue import ComputeTask, Need
 from distributed_input.worker.streams.shared_producers import SharedProducers
-from distributed_input.worker.streams.stream_cursor import StreamCursor
+from distributed_input.worker.streams.shared_stream import SharedStream
 
 _WAIT_SECONDS = 20.0
 
@@ -35,9 +35,7 @@ class InlinePool:
 
 
 class PulledStream:
-    """The blocks of a stream. It has room for one block while the next one is requested.
-
-    It opens with the first block.
+    """The blocks of a stream. The next one is requested when it is read.
 
     Args:
         producers: produce the blocks.
@@ -51,55 +49,27 @@ class PulledStream:
         request: worker_pb2.StreamRequest,
         counters: StreamCounters | None = None,
     ) -> None:
-        self.cursor: StreamCursor | None = None
-        self._producers, self._request = producers, request
-        self._counters = counters or StreamCounters()
-        self._received: queue.SimpleQueue[RowBlock | Exception] = queue.SimpleQueue()
-        self._wants = self._has_ended = False
-
-    @property
-    def room(self) -> int:
-        return int(self._wants)
-
-    ahead = room
-
-    def put(self, blocks: Sequence[RowBlock]) -> None:
-        self._wants = False
-        for block in blocks:
-            self._received.put(block)
-
-    def fail(self, error: Exception) -> None:
-        self._received.put(error)
+        self._woken = threading.Event()
+        counters = counters or StreamCounters()
+        self.stream = SharedStream(producers, request, counters, self._woken.set)
+        self.close = self.stream.close
+        self._found: deque[RowBlock] = deque()
 
     def begin(self) -> None:
         """Request the next block."""
-        self._wants = True
-        if self.cursor is None:
-            self.cursor = self._producers.open(self._request, self._counters, self)
-        else:
-            self._producers.resume([self.cursor])
-
-    def end(self) -> RowBlock:
-        """Wait for a block that was requested, and return it."""
-        found = self._received.get(timeout=_WAIT_SECONDS)
-        self._has_ended = isinstance(found, Exception) or found.last
-        if isinstance(found, Exception):
-            raise found
-        return found
+        self._woken.clear()
+        self._found.extend(self.stream.next(1))
 
     def __iter__(self) -> PulledStream:
         return self
 
     def __next__(self) -> RowBlock:
-        if self._has_ended:
-            raise StopIteration
-        if self._received.empty():
+        while not self._found:
             self.begin()
-        return self.end()
-
-    def close(self) -> None:
-        if self.cursor is not None:
-            self._producers.close(self.cursor)
+            if not self._found and self.stream.ended:
+                raise StopIteration
+            assert self._found or self._woken.wait(_WAIT_SECONDS)
+        return self._found.popleft()
 
 
 def inline_pool() -> Any:

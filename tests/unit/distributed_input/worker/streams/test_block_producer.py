@@ -13,7 +13,8 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.streams.block_producer import BlockProducer
 from distributed_input.worker.streams.block_window import BlockWindow
 from distributed_input.worker.streams.dataset_usage import DatasetUsage
-from distributed_input.worker.streams.stream_cursor import StreamCursor
+from distributed_input.worker.streams.running_split import RunningSplit
+from distributed_input.worker.streams.shared_stream import SharedStream
 from tests.unit.distributed_input.worker.streams.blockcases import (
     block_of,
     end_of,
@@ -22,29 +23,24 @@ from tests.unit.distributed_input.worker.streams.blockcases import (
     state_of,
 )
 
-NO_OUTLET: Any = None
+NO_PRODUCERS: Any = None
 
 
-def producer_of(start: int = 0, rows: int = 0) -> BlockProducer:
-    nothing: Any = iter(())
-    producer = BlockProducer(
-        ((b"", 0), 0, 0),
-        nothing,
-        BlockWindow(start),
-        StreamCounters(),
-        DatasetUsage(),
-    )
+def producer_of(start: int = 0, rows: int = 0, blocks: Any = None) -> BlockProducer:
+    split = RunningSplit(worker_pb2.StreamRequest(start_row=start), lambda: blocks)
+    window = BlockWindow(start)
+    producer = BlockProducer(((b"", 0), 0, 0), split, window, StreamCounters(), DatasetUsage())
     if rows:
         producer.publish(block_of(start, rows, prefix_digest=prefix_of(start).digest))
     return producer
 
 
-def cursor_at(row: int, known: int | None = None, change: int = 0) -> StreamCursor:
+def cursor_at(row: int, known: int | None = None, change: int = 0) -> SharedStream:
     request = worker_pb2.StreamRequest(start_row=row)
     if known is not None:
         request.prefix_rows, request.check_prefix = known, True
         request.prefix_digest = prefix_of(known).digest + change
-    return StreamCursor(request, NO_OUTLET)
+    return SharedStream(NO_PRODUCERS, request, StreamCounters(), lambda: None)
 
 
 @pytest.mark.parametrize(("row", "served"), [(3, False), (4, True), (8, True), (9, False)])
@@ -124,11 +120,10 @@ def test_closing_a_split_that_fails_to_close_raises_nothing() -> None:
         finally:
             raise OSError("the disk is gone")
 
-    producer = producer_of()
-    producer.blocks = blocks()
-    next(producer.blocks)
+    producer = producer_of(blocks=blocks())
+    assert producer.split.next(1)
     assert not producer.close()
-    assert not list(producer.blocks)
+    assert not producer.split.next(1)
 
 
 def test_the_end_is_kept_outside_of_the_window() -> None:

@@ -15,7 +15,7 @@ from tests.unit.distributed_input.worker.streams.blockcases import block_of, end
 def window_of(start: int, sizes: list[int]) -> BlockWindow:
     window = BlockWindow(start)
     for size in sizes:
-        window.append(block_of(window.head, size, prefix_digest=prefix_of(start).digest))
+        window.append(block_of(window.head, size))
     return window
 
 
@@ -92,15 +92,13 @@ def test_the_prefix_is_unknown_before_the_first_block() -> None:
     assert window.prefix(4) == prefix_of(4)
 
 
-def test_trimming_keeps_one_block_and_drop_read_may_drop_it() -> None:
+def test_trimming_keeps_one_block_and_drop_before_may_drop_it() -> None:
     window = window_of(0, [2, 2, 2])
-    window.positions[1] = 5
     window.trim(0)
     assert (window.first, window.head) == (4, 6)
-    window.drop_read()
+    window.drop_before(5)
     assert window.first == 4
-    window.positions[1] = 6
-    window.drop_read()
+    window.drop_before(6)
     assert (window.first, window.nbytes) == (6, 0)
 
 
@@ -108,17 +106,15 @@ def test_a_window_of_its_limit_stays_and_read_blocks_are_dropped_one_by_one() ->
     window = window_of(0, [2, 2, 2])
     window.trim(window.nbytes)
     assert window.first == 0
-    window.positions[1] = 4
-    window.drop_read()
+    window.drop_before(4)
     assert (window.first, window.head) == (4, 6)
 
 
 @pytest.mark.parametrize(("position", "full"), [(1, True), (2, False)])
 def test_a_window_is_full_if_a_stream_needs_its_oldest_block(position: int, full: bool) -> None:
     window = window_of(0, [2, 2])
-    window.positions[1] = position
-    assert window.is_full(window.nbytes) == full
-    assert not window.is_full(window.nbytes + 1)
+    assert window.is_full(window.nbytes, position) == full
+    assert not window.is_full(window.nbytes + 1, position)
 
 
 def test_the_end_of_a_split_is_not_a_block_of_the_window() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.worker.streams import dataset_usage
-from distributed_input.worker.streams.dataset_usage import DatasetUsage, sharing_keys
+from distributed_input.worker.streams.dataset_usage import DatasetUsage, sharing_key
 
 
 def request_of(**fields: object) -> worker_pb2.StreamRequest:
@@ -24,20 +24,20 @@ def request_of(**fields: object) -> worker_pb2.StreamRequest:
     ],
 )
 def test_fields_without_influence_on_rows_do_not_change_the_keys(job: dict) -> None:
-    assert sharing_keys(request_of(**job)) == sharing_keys(request_of())
+    assert sharing_key(request_of(**job)) == sharing_key(request_of())
 
 
 @pytest.mark.parametrize("job", [{"dataset_id": "e"}, {"global_batch_size": 4}, {"num_splits": 3}])
 def test_another_dataset_or_batch_has_other_keys(job: dict) -> None:
-    assert sharing_keys(request_of(**job))[0] != sharing_keys(request_of())[0]
+    assert sharing_key(request_of(**job))[0] != sharing_key(request_of())[0]
 
 
-@pytest.mark.parametrize("field", ["epoch", "split"])
-def test_another_epoch_or_split_of_a_dataset_has_another_split_key(field: str) -> None:
+@pytest.mark.parametrize("field", ["seed", "epoch", "split"])
+def test_another_order_or_split_of_a_dataset_has_another_key(field: str) -> None:
     other = request_of()
     setattr(other, field, 1)
-    assert sharing_keys(other)[0] == sharing_keys(request_of())[0]
-    assert sharing_keys(other)[1] != sharing_keys(request_of())[1]
+    assert sharing_key(other) != sharing_key(request_of())
+    assert (sharing_key(other)[0] == sharing_key(request_of())[0]) == (field != "seed")
 
 
 class Clock:

@@ -6,10 +6,12 @@ has a test.
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Generator, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +26,7 @@ from distributed_input.worker.compute.task_queue import ComputeTask
 from distributed_input.worker.streams import dataset_usage, wait_budget
 from distributed_input.worker.streams import shared_producers as module
 from distributed_input.worker.streams.block_producer import BlockProducer
+from distributed_input.worker.streams.running_split import RunningSplit
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from tests.unit.distributed_input.worker.streams.blockcases import (
     ROW,
@@ -34,7 +37,11 @@ from tests.unit.distributed_input.worker.streams.blockcases import (
     rows_in,
     state_of,
 )
-from tests.unit.distributed_input.worker.streams.pulled_stream import PulledStream, inline_pool
+from tests.unit.distributed_input.worker.streams.pulled_stream import (
+    InlinePool,
+    PulledStream,
+    inline_pool,
+)
 
 ROWS = 40
 MOST_COST = block_of(0, 9).cost
@@ -57,12 +64,10 @@ class FakeSplits:
         self._cuts = cuts
         self.produced = self.started = 0
 
-    def start(
-        self, request: worker_pb2.StreamRequest, counters: StreamCounters
-    ) -> Generator[RowBlock, None, None]:
+    def start(self, request: worker_pb2.StreamRequest, counters: StreamCounters) -> RunningSplit:
         self.started += 1
         cut = self._cuts[self.started % len(self._cuts)]
-        return self._blocks(request, cut)
+        return RunningSplit(request, functools.partial(self._blocks, request, cut))
 
     def _blocks(
         self, request: worker_pb2.StreamRequest, cut: int
@@ -265,35 +270,6 @@ def test_rows_of_a_new_dataset_are_kept_for_jobs_that_start_together() -> None:
     assert splits.started == 1
 
 
-@pytest.mark.parametrize("field", ["seed", "epoch", "split"])
-def test_another_order_or_split_is_not_shared(field: str) -> None:
-    other = request("b")
-    setattr(other, field, 1)
-    assert started_for(request(), other) == 2
-
-
-def test_another_dataset_is_not_shared() -> None:
-    other = request("b")
-    other.job.dataset_id = "e"
-    assert started_for(request(), other) == 2
-
-
-def test_jobs_that_differ_in_their_number_of_epochs_share() -> None:
-    other = request("b")
-    other.job.epochs = 3
-    assert started_for(request(), other) == 1
-
-
-def started_for(*requests: worker_pb2.StreamRequest) -> int:
-    """Return the number of splits started for streams of these requests that run together."""
-    splits = FakeSplits([7])
-    producers = producers_of(splits)
-    running = [PulledStream(producers, stream) for stream in requests]
-    for stream in running:
-        next(stream)
-    return splits.started
-
-
 def test_a_job_that_starts_a_little_later_gets_the_rows_that_were_kept() -> None:
     splits = FakeSplits([7])
     producers = producers_of(splits)
@@ -319,7 +295,7 @@ def test_a_stream_behind_the_window_gets_a_producer_that_others_may_join(
     assert splits.started == 2
     for stream in slow:
         stream.close()
-    assert not any(one.window.positions for one in running_in(producers))
+    assert not any(one.streams for one in running_in(producers))
 
 
 def test_a_stream_that_reaches_an_older_producer_changes_to_it() -> None:
@@ -434,8 +410,8 @@ def test_a_difference_of_the_first_stream_is_not_one_of_a_stream_that_joined_ear
     joined.begin()
     assert [len(one.streams) for one in busy_in(producers)] == [2]
     splits.gate.set()
-    assert leader.end().prefix_differs
-    assert not joined.end().prefix_differs
+    assert next(leader).prefix_differs
+    assert not next(joined).prefix_differs
 
 
 def test_a_change_to_a_producer_with_other_rows_before_fails(
@@ -453,9 +429,9 @@ def test_a_change_to_a_producer_with_other_rows_before_fails(
     slow.begin()
     assert [len(one.streams) for one in busy_in(producers)] == [2]
     splits.gate.set()
-    assert rows_in([unchecked.end()]) == [2, 3]
+    assert rows_in([next(unchecked)]) == [2, 3]
     with pytest.raises(UnavailableError, match="differ"):
-        slow.end()
+        next(slow)
 
 
 def running_in(producers: SharedProducers) -> list[BlockProducer]:
@@ -543,23 +519,22 @@ def test_the_limit_of_a_window_is_the_share_of_one_producer_with_streams(
     assert limits == [900, 900, 600, 400, 400, 400, 600, 900, 900]
 
 
-def test_the_totals_include_producers_that_were_removed() -> None:
+def test_replayed_rows_include_those_of_producers_that_were_removed() -> None:
     class CountedSplits(FakeSplits):
         def start(
             self, request: worker_pb2.StreamRequest, counters: StreamCounters
-        ) -> Generator[RowBlock, None, None]:
-            counters.rows = 10**self.started
+        ) -> RunningSplit:
+            counters.replayed_rows = 10**self.started
             return super().start(request, counters)
 
     producers = producers_of(CountedSplits([7]), is_shared=False)
     first = PulledStream(producers, request("a"))
     next(first)
-    assert producers.totals().rows == 1
+    assert producers.replayed_rows == 1
     first.close()
     assert not running_in(producers)
-    assert producers.totals().rows == 1
     read(producers, request("b"))
-    assert producers.totals().rows == 11
+    assert producers.replayed_rows == 11
 
 
 def test_a_split_that_has_ended_is_closed_while_its_blocks_are_kept() -> None:
@@ -581,23 +556,34 @@ def test_a_split_that_has_ended_is_closed_while_its_blocks_are_kept() -> None:
     assert any(one.key[2] == 0 for one in running_in(producers))
 
 
+class SteppedPool(InlinePool):
+    """Runs a task each time a stream has nothing."""
+
+    def __init__(self) -> None:
+        self.tasks: deque[ComputeTask] = deque()
+
+    def submit(self, tasks: Iterable[ComputeTask]) -> None:
+        self.tasks.extend(tasks)
+
+    def next_of(self, stream: PulledStream) -> RowBlock:
+        while not (found := stream.stream.next(1)):
+            self.tasks.extend(self.tasks.popleft().run())
+        return found[0]
+
+
 def test_a_stream_that_changes_producers_gets_the_progress_of_the_new_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
-    splits = FakeSplits([2])
+    splits, pool = FakeSplits([2]), SteppedPool()
     splits.reports_progress = True
-    producers = producers_of(splits, limit=1)
-    slow = []
-    for name in ("leader", "other"):
-        slow.append(PulledStream(producers, request(name, start=20)))
-
-    def next_of_each() -> list[int]:
-        return [next(stream).replayed for stream in slow]
-
-    assert [next_of_each() for _ in range(2)] == [[15, 15], [0, 0]]
-    read(producers, request("quick", start=20))  # evicts row 22
-    assert [next_of_each() for _ in range(2)] == [[15, 15], [0, 0]]
+    producers = SharedProducers(splits.start, cast(Any, pool), 1)
+    slow, quick = (PulledStream(producers, request(name, start=20)) for name in ("slow", "quick"))
+    assert [pool.next_of(slow).replayed for _ in range(2)] == [15, 0]
+    while not pool.next_of(quick).last:  # evicts row 22
+        pass
+    assert [pool.next_of(slow).replayed for _ in range(2)] == [15, 0]
+    assert splits.started == 2
 
 
 def test_nothing_is_kept_once_all_jobs_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -628,15 +614,12 @@ def test_a_stream_that_cannot_change_producers_leaves_once(
     monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     class OnceSplits(FakeSplits):
-        def start(
-            self, request: worker_pb2.StreamRequest, counters: StreamCounters
+        def _blocks(
+            self, request: worker_pb2.StreamRequest, cut: int
         ) -> Generator[RowBlock, None, None]:
-            blocks = super().start(request, counters)
-            return self._broken() if request.start_row == 2 else blocks
-
-        def _broken(self) -> Generator[RowBlock, None, None]:
-            raise OSError("the disk is gone")
-            yield
+            if request.start_row == 2:
+                raise OSError("the disk is gone")
+            yield from super()._blocks(request, cut)
 
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     producers = producers_of(OnceSplits([2]), limit=1)
@@ -649,36 +632,9 @@ def test_a_stream_that_cannot_change_producers_leaves_once(
         assert next(quick, None) is None
     with pytest.raises(OSError, match="disk"):
         next(slow)
-    assert producers._busy == others
+    assert len(producers._busy) == others
     assert sum(1 for _ in quick) == (ROWS // 2 + 1 - 4) * others
-    assert producers._busy == 0
-
-
-@pytest.mark.parametrize(("left", "waits"), [(-0.5, False), (0.0, False), (0.01, True)])
-def test_a_stream_waits_for_a_slower_one_while_the_budget_lasts(
-    monkeypatch: pytest.MonkeyPatch, left: float, waits: bool
-) -> None:
-    class Budget:
-        spent = 0.0
-
-        def update(self, now: float, waited: float = 0.0) -> float:
-            self.spent += waited
-            return left
-
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
-    producers, budget = producers_of(FakeSplits([2]), limit=1), Budget()
-    stream = PulledStream(producers, request())
-    next(stream)
-    monkeypatch.setattr(producers, "_wait_budget", budget)
-    (producer,) = busy_in(producers)
-    producer.window.positions[0] = 0  # a slower stream
-    with producers._lock:
-        assert producers._waits_for_slower(producer) == waits
-        assert (producer.waiting_since is not None) == waits
-        if producer.waiting_since is not None:
-            producer.waiting_since -= 3
-        assert producers._waits_for_slower(producer) == waits
-    assert 3 * waits <= budget.spent < 3 * waits + 30
+    assert len(producers._busy) == 0
 
 
 def test_a_stream_behind_the_end_counts_no_rows() -> None:
@@ -707,7 +663,7 @@ def test_a_producer_has_a_task_while_it_produces() -> None:
 
 
 def busy_in(producers: SharedProducers) -> list[BlockProducer]:
-    return [one for one in running_in(producers) if one.window.positions]
+    return [one for one in running_in(producers) if one.streams]
 
 
 def test_a_split_that_another_job_waits_for_gets_its_permit_in_that_jobs_turn() -> None:
@@ -739,7 +695,7 @@ def test_a_split_that_another_job_waits_for_gets_its_permit_in_that_jobs_turn() 
     assert last.task is not None
     assert len(last.task.orders) == 2
     release.set()
-    assert [rows_in([one.end()]) for one in running] == [list(range(ROWS))] * 4
+    assert [rows_in([next(one)]) for one in running] == [list(range(ROWS))] * 4
     assert produced == [1, 9, 2]
 
 

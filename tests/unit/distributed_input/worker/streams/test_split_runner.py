@@ -17,7 +17,7 @@ from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker.datasets.split_iterator import SplitIterator
-from distributed_input.worker.states import save_schedule, split_states
+from distributed_input.worker.states import split_states, state_saver
 from distributed_input.worker.states.saved_state import KEY_BYTES, StateError, decode
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
@@ -32,8 +32,8 @@ KEY = b"k" * KEY_BYTES
 
 @pytest.fixture(autouse=True)
 def _states_at_every_element(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(save_schedule, "MIN_REPLAY_SECONDS", 0.0)
-    monkeypatch.setattr(save_schedule, "_MAX_SHARE", float("inf"))
+    monkeypatch.setattr(state_saver, "MIN_REPLAY_SECONDS", 0.0)
+    monkeypatch.setattr(state_saver, "_MAX_SHARE", float("inf"))
     monkeypatch.setattr(split_states, "is_checked", lambda request: False)
     monkeypatch.setattr(batch_sizer, "_ELEMENT_SECONDS", 0.0)
 

@@ -15,6 +15,7 @@ from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.streams import block_producer, stalls
+from distributed_input.worker.streams.running_split import RunningSplit
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, block_of, end_of
 from tests.unit.distributed_input.worker.streams.pulled_stream import PulledStream
@@ -26,7 +27,10 @@ class Splits:
     def __init__(self) -> None:
         self.hangs, self.release = threading.Event(), threading.Event()
 
-    def start(self, *_: Any) -> Generator[RowBlock, None, None]:
+    def open(self, request: worker_pb2.StreamRequest, _counters: Any) -> RunningSplit:
+        return RunningSplit(request, self.start)
+
+    def start(self) -> Generator[RowBlock, None, None]:
         yield block_of(0, 1)
         if not self.hangs.is_set():
             self.hangs.set()
@@ -96,7 +100,7 @@ def test_a_split_that_hangs_is_reported_and_can_be_read_again(
 ) -> None:
     monkeypatch.setattr(stalls, "STALL_SECONDS", 0.2)
     monkeypatch.setattr(block_producer, "_MAX_JOIN_SECONDS", 0.3)
-    producers = SharedProducers(splits.start, ComputePool(1), 1 << 20)
+    producers = SharedProducers(splits.open, ComputePool(1), 1 << 20)
 
     def read() -> list[int]:
         return [block.rows for block in PulledStream(producers, request())]
@@ -137,7 +141,7 @@ def test_a_split_that_has_ended_is_sent_and_does_not_stall(
 ) -> None:
     monkeypatch.setattr(stalls, "STALL_SECONDS", 0.0)
     splits = SlowEnds()
-    producers = SharedProducers(splits.start, ComputePool(1), 1 << 20)
+    producers = SharedProducers(splits.open, ComputePool(1), 1 << 20)
     try:
         assert [block.rows for block in PulledStream(producers, request())] == [1, 0]
         assert splits.hangs.wait(10)

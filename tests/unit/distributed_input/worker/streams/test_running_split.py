@@ -11,11 +11,13 @@ from queue import SimpleQueue
 
 import pytest
 
-from distributed_input.api.proto import types_pb2
+from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.rows.blocks import RowBlock
-from distributed_input.worker.streams import own_thread
-from distributed_input.worker.streams.own_thread import OwnThread, is_python
+from distributed_input.worker.streams import running_split
+from distributed_input.worker.streams.running_split import OwnThread, is_python
 from tests.unit.distributed_input.worker.streams.blockcases import block_of
+
+REQUEST = worker_pb2.StreamRequest()
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def elsewhere() -> Iterator[Callable[[Callable[[], RowBlock]], RowBlock]]:
 def test_objects_that_belong_to_a_thread_can_be_used(
     elsewhere: Callable[[Callable[[], RowBlock]], RowBlock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_thread, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(running_split, "_TURN_SECONDS", 0.0)
     number = contextvars.ContextVar("number", default=-1)
     closed = threading.Event()
 
@@ -52,28 +54,29 @@ def test_objects_that_belong_to_a_thread_can_be_used(
             database.close()
             closed.set()
 
-    blocks = OwnThread(start, "split-0")
-    found = [elsewhere(blocks.__next__).first_row for _ in range(10)]
+    blocks = OwnThread(REQUEST, start)
+    found = [elsewhere(lambda: blocks.next(1)[0]).first_row for _ in range(10)]
     assert found == list(range(10))
     assert not closed.is_set()
     blocks.close()
     assert closed.wait(10)
-    with pytest.raises(StopIteration):
-        next(blocks)
+    assert blocks.next(1) == ()
 
 
-def test_an_error_comes_after_the_blocks_before_it_and_ends_the_thread() -> None:
+def test_the_blocks_of_a_turn_come_before_its_error_which_ends_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running_split, "_TURN_SECONDS", 60.0)
+    monkeypatch.setattr(running_split, "_TURN_BYTES", block_of(0, 2).nbytes)
+
     def start() -> Generator[RowBlock, None, None]:
-        yield block_of(0, 1)
-        yield block_of(1, 1)
+        yield from (block_of(row, 1) for row in range(3))
         raise SystemExit("gone")
 
-    blocks = OwnThread(start, "split-0")
-    assert [next(blocks).first_row for _ in range(2)] == [0, 1]
+    blocks = OwnThread(REQUEST, start)
+    assert [[block.first_row for block in blocks.next(1)] for _ in range(2)] == [[0, 1], [2]]
     with pytest.raises(SystemExit, match="gone"):
-        next(blocks)
-    with pytest.raises(StopIteration):
-        next(blocks)
+        blocks.next(1)
     for thread in threading.enumerate():
         if thread.ident == blocks.thread:
             thread.join(10)
@@ -84,10 +87,10 @@ def test_an_error_comes_after_the_blocks_before_it_and_ends_the_thread() -> None
 def test_a_request_that_meets_the_end_of_the_thread_returns(
     before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_thread, "_TURN_SECONDS", 0.0)
-    blocks = OwnThread(lambda: (block_of(row, 1) for row in range(3)), "split-0")
+    monkeypatch.setattr(running_split, "_TURN_SECONDS", 0.0)
+    blocks = OwnThread(REQUEST, lambda: (block_of(row, 1) for row in range(3)))
     for _ in range(before):
-        next(blocks)
+        blocks.next(1)
 
     requests = blocks._may_run
 
@@ -104,15 +107,15 @@ def test_a_request_that_meets_the_end_of_the_thread_returns(
 
     blocks._may_run = Closing()
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(next, blocks, None)
+        reading = pool.submit(blocks.next, 1)
         try:
-            assert reading.result(10) is None
+            assert reading.result(10) == ()
         finally:
-            blocks._made.put((StopIteration(), True))  # let the pool end
+            blocks._made.put(())  # let the pool end
 
 
 def test_nothing_runs_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_thread, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(running_split, "_TURN_SECONDS", 0.0)
     made = threading.Semaphore(0)
 
     def start() -> Generator[RowBlock, None, None]:
@@ -120,10 +123,10 @@ def test_nothing_runs_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None
             made.release()
             yield block_of(0, 1)
 
-    blocks = OwnThread(start, "split-0")
+    blocks = OwnThread(REQUEST, start)
     assert not blocks.thread
     for _ in range(3):
-        next(blocks)
+        blocks.next(1)
         assert made.acquire(timeout=10)
         assert not made.acquire(blocking=False)
     blocks.close()

@@ -1,4 +1,4 @@
-"""The laws of all stages: stop anywhere and restore, close twice, an error and again."""
+"""The stages of a sidecar obey the laws of all stages."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from distributed_input.link.serving import Server
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
+from distributed_input.rows.stage import Stage
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.epoch_steps import EpochSteps
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
@@ -27,8 +28,8 @@ from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition, PartitionReader
 from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.split_stream import SplitStream
-from distributed_input.sidecar.streams.stage import Stage
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
+from tests.unit.distributed_input import stage_laws
 from tests.unit.distributed_input.sidecar.steps.trainers import WaitingTrainer
 from tests.unit.distributed_input.sidecar.streams.streaming import SECONDS, context, info, serve
 from tests.unit.distributed_input.sidecar.system import Worker
@@ -212,17 +213,7 @@ def test_a_stage_that_stopped_anywhere_and_was_restored_has_the_rest(
 ) -> None:
     checked = worker[0].checked
     chain = kind(pool)
-    whole = chain.open(None)
-    expected = chain.take(whole, 1000)
-    chain.close(whole)
-    assert len(set(expected)) == len(expected) == ALL[kind]
-    found, state = [], None
-    for stop in (*stops, 1000):
-        stage = chain.open(state)
-        found += chain.take(stage, stop)
-        state = chain.state(stage)
-        chain.close(stage)
-    assert found == expected
+    stage_laws.check_restored_anywhere(chain, stops, ALL[kind])
     assert chain.context.stats.mismatches == 0
     if stops and 0 < stops[0] < ROWS:
         assert worker[0].checked > checked
@@ -230,17 +221,7 @@ def test_a_stage_that_stopped_anywhere_and_was_restored_has_the_rest(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stage_is_closed_twice_and_keeps_its_state(pool: WorkerPool, kind: type[Chain]) -> None:
-    chain = kind(pool)
-    stage = chain.open(None)
-    chain.take(stage, 7)
-    state = chain.state(stage)
-    chain.close(stage)
-    assert chain.state(stage) == state
-    chain.close(stage)
-    assert chain.state(stage) == state
-    rest = chain.open(state)
-    assert len(chain.take(rest, 1000)) == ALL[kind] - 7
-    chain.close(rest)
+    stage_laws.check_closed_twice(kind(pool), ALL[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -252,15 +233,6 @@ def test_a_stage_raises_its_error_again_and_its_state_has_the_rest(
 ) -> None:
     chain = kind(pool)
     monkeypatch.setattr(worker[0], "fails_at", 5)
-    stage = chain.open(None)
-    found = chain.take(stage, 5)
-    for _ in range(2):
-        with pytest.raises(DatasetFnError, match="row cannot be read"):
-            chain.take(stage, 1)
-    state = chain.state(stage)
-    chain.close(stage)
+    failed = stage_laws.take_until_error(chain, 5)
     monkeypatch.setattr(worker[0], "fails_at", FAILING)
-    rest = chain.open(state)
-    found += chain.take(rest, 1000)
-    chain.close(rest)
-    assert len(set(found)) == len(found) == ALL[kind]
+    stage_laws.check_rest(chain, *failed, ALL[kind])

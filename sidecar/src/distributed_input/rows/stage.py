@@ -1,4 +1,4 @@
-"""The contract of the stages that rows pass between the workers and the trainer.
+"""The contract of the stages that rows pass between a running split and the trainer.
 
 A stage is restored by creating it with the state of another one.
 """
@@ -16,11 +16,15 @@ State = TypeVar("State", covariant=True)
 class Stage(Protocol[State]):
     """Rows in one order. Those of splits and partitions are read with the lock of the epoch held.
 
-    `tests/unit/distributed_input/sidecar/test_stages.py` has the laws that all stages obey.
+    `tests/unit/distributed_input/stage_laws.py` has the laws that all stages obey.
     """
 
-    def next(self, rows: int) -> Iterable[RowBlock]:
-        """Return at most `rows` of the next rows, as views; none at the end.
+    def next(self, limit: int, /) -> Iterable[RowBlock]:
+        """Return the next rows, as views; none at the end, or if none are ready.
+
+        Args:
+            limit: number of rows at most. In a worker: bytes, which one block may exceed. A block
+                with reports about the split has no rows.
 
         Raises:
             DistributedInputError: no more rows will come. Another call raises it again.
