@@ -29,13 +29,13 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 	--with grpcio-tools==1.62.3 --with 'setuptools<80' python -m grpc_tools.protoc -I.
 PROTOS = distributed_input/api/proto/*.proto
 
-# `make test` runs the lanes in parallel, because each lane often waits. Fast parts come first in a lane.
-LANES := machine cluster
-machine_LANE := lint types contracts site protos-check crds-check unit integration compat faults
-cluster_LANE := charts publishing operator cluster e2e
-PARTS := $(foreach lane,$(LANES),$($(lane)_LANE))
+# `make test` runs three parts at a time, because parts often wait. It starts them in this order: first
+# the parts that need the cluster's tools, then short parts, then long ones.
+PARTS := tools cluster e2e operator charts publishing \
+	lint types contracts site protos-check crds-check integration faults unit compat
+JOBS ?= 3
 
-.PHONY: help setup run test check quick-unit lane lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test check quick-unit tools lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,10 +48,20 @@ run: $(SYNCED) examples/digits/data ## Train the digits example, with its input 
 test: $(SYNCED) $(DRAWING) $(DATA) ## Run all checks and tests; print the time of each part at the end
 	@logs=$$(mktemp -d); trap 'rm -rf "$$logs"' EXIT; began=$$SECONDS; \
 	for part in $(PARTS); do echo "$$part FAILED: it did not end" >"$$logs/$$part.time"; done; \
-	$(foreach lane,$(LANES),$(MAKE) --no-print-directory lane PARTS='$($(lane)_LANE)' LOGS="$$logs" & )wait; \
+	$(MAKE) --no-print-directory --jobs=$(JOBS) $(PARTS:%=part-%) LOGS="$$logs" || true; \
 	printf '\n'; for part in $(PARTS); do cat "$$logs/$$part.time"; done; \
 	printf '%-14s %6d s\n' all $$((SECONDS - began)); \
 	! grep -q FAILED "$$logs"/*.time
+
+# Print the output of a part after it ends, so that the output of the parts does not mix.
+part-%:
+	@echo "==> $*"; result=ok; TIMEFORMAT='%0R %0U %0S'; \
+	used=$$({ time $(MAKE) --no-print-directory $* >"$(LOGS)/$*.log" 2>&1; } 2>&1) || result=FAILED; \
+	printf '%-14s %6d s, CPU %5d + %4d s  %s\n' "$*" $$used $$result >"$(LOGS)/$*.time"; \
+	{ echo "==> $*: $$result"; cat "$(LOGS)/$*.log"; }
+
+part-cluster part-operator part-charts part-publishing: part-tools
+part-e2e: part-cluster  # the same node
 
 check: $(SYNCED) ## Run the everyday checks in some minutes: lint, types, contracts, most unit tests, a short run
 	$(MAKE) --no-print-directory --jobs=2 lint types contracts quick-unit
@@ -59,15 +69,6 @@ check: $(SYNCED) ## Run the everyday checks in some minutes: lint, types, contra
 
 quick-unit: $(SYNCED) ## Run the unit tests that take less than seconds each, in two processes
 	pytest --quiet --numprocesses 2 --dist loadfile -m 'not slow' tests/unit
-
-# Print the output of a part after it ends, so that the output of the lanes does not mix.
-lane:
-	@for part in $(PARTS); do \
-		echo "==> $$part"; result=ok; TIMEFORMAT='%0R %0U %0S'; \
-		used=$$({ time $(MAKE) --no-print-directory $$part >"$(LOGS)/$$part.log" 2>&1; } 2>&1) || result=FAILED; \
-		printf '%-14s %6d s, CPU %5d + %4d s  %s\n' "$$part" $$used $$result >"$(LOGS)/$$part.time"; \
-		{ echo "==> $$part: $$result"; cat "$(LOGS)/$$part.log"; } \
-	done
 
 lint: $(SYNCED) ## Check rules and format with ruff, and check that uv.lock is up to date
 	$(UV) lock --check --quiet
@@ -105,21 +106,19 @@ compat: $(SYNCED) $(DATA) ## Run the compatibility tests, and check that docs/co
 compat-page: $(SYNCED) $(DATA) ## Run the compatibility tests, and write docs/compatibility.md
 	python -m testing.compat --write
 
-# Build the tools before pytest, because pytest limits each test's time and the first build takes minutes.
-TOOLS = python -m testing.cluster tools
+tools: $(SYNCED) ## Build the programs that tests run: Kubernetes and others (once; pytest would limit the time)
+	python -m testing.cluster tools
+
 # If this machine cannot run a cluster, the tests report it.
 NODE = python -m testing.cluster up || true
 
-charts: $(SYNCED) ## Test the chart: helm lint, and its templates with a real API server
-	$(TOOLS)
+charts: tools ## Test the chart: helm lint, and its templates with a real API server
 	pytest tests/charts
 
-publishing: $(SYNCED) ## Test the release artefacts: install them, and publish them to servers on this machine
-	$(TOOLS)
+publishing: tools ## Test the release artefacts: install them, and publish them to servers on this machine
 	pytest tests/publishing -m 'not matrix and not signatures'
 
-signatures: $(SYNCED) ## Sign images and the chart with a key of this machine, and verify them (builds cosign once)
-	$(TOOLS)
+signatures: tools ## Sign images and the chart with a key of this machine, and verify them (builds cosign once)
 	python -m testing.cluster signing
 	pytest tests/publishing -m signatures
 
@@ -129,8 +128,7 @@ matrix: $(SYNCED) ## Install the wheels and train with other Pythons and with Te
 dist: $(SYNCED) ## Build wheels and sdists of this checkout into dist/
 	$(UV) build --quiet --all-packages --out-dir dist
 
-base-image: $(SYNCED) ## Pin the base image in the Dockerfile to the digest of its tag (needs its registry)
-	$(TOOLS)
+base-image: tools ## Pin the base image in the Dockerfile to the digest of its tag (needs its registry)
 	python -m testing.publishing.base_image
 
 vulnerabilities: $(SYNCED) ## Search the lock file for known vulnerabilities: make vulnerabilities [DATABASE=URL] (needs OSV)
@@ -146,44 +144,35 @@ release: $(SYNCED) ## Build and test the artefacts: make release VERSION=1.2.3 [
 	RELEASE_ARTIFACTS=dist pytest tests/publishing/test_distributions.py tests/publishing/test_install.py -m 'not matrix'
 	python -m testing.publishing publish '$(VERSION)' $(RELEASE)
 
-operator-faults: $(SYNCED) ## Kill the operator after every write, inject faults, change every field (20 min)
-	$(TOOLS)
+operator-faults: tools ## Kill the operator after every write, inject faults, change every field (20 min)
 	OPERATOR_FAULTS=all pytest tests/operator/faults -s
 
-cert-manager: $(SYNCED) ## Test with certificates from cert-manager's own controllers, which it builds once
-	$(TOOLS)
+cert-manager: tools ## Test with certificates from cert-manager's own controllers, which it builds once
 	python -m testing.cluster issuer
 	pytest tests/cert_manager
 
-operator-readers: $(SYNCED) ## Measure the operator with inputs that trainers read: make operator-readers N=2000 IDLE=10000
-	$(TOOLS)
+operator-readers: tools ## Measure the operator with inputs that trainers read: make operator-readers N=2000 IDLE=10000
 	python -m testing.operator.readers.measure --readers $(or $(N),2000) --idle $(or $(IDLE),10000)
 
-ecosystem: $(SYNCED) ## Test with the controllers of Kueue, JobSet and KEDA (builds them once, 20 min)
-	$(TOOLS)
+ecosystem: tools ## Test with the controllers of Kueue, JobSet and KEDA (builds them once, 20 min)
 	python -m testing.cluster ecosystem
 	pytest tests/ecosystem
 
-kubernetes-versions: $(SYNCED) ## Test with the lowest and the newest Kubernetes (builds each once): make kubernetes-versions VERSIONS="1.29 1.37"
-	$(TOOLS)
+kubernetes-versions: tools ## Test with the lowest and the newest Kubernetes (builds each once): make kubernetes-versions VERSIONS="1.29 1.37"
 	python -m testing.kubernetes_versions $(VERSIONS)
 
-operator: $(SYNCED) ## Test the operator with a real API server
-	$(TOOLS)
+operator: tools ## Test the operator with a real API server
 	pytest tests/operator
 
-cluster: $(SYNCED) $(DRAWING) ## Test the test cluster and the images on it
-	$(TOOLS)
+cluster: tools $(DRAWING) ## Test the test cluster and the images on it
 	$(NODE)
 	pytest tests/cluster
 
-e2e: $(SYNCED) $(DRAWING) ## Test on a real node: install, train, kill parts, upgrade (root, or E2E_KUBECONFIG)
-	$(TOOLS)
+e2e: tools $(DRAWING) ## Test on a real node: install, train, kill parts, upgrade (root, or E2E_KUBECONFIG)
 	$(NODE)
 	pytest tests/e2e -m 'not releases'
 
-e2e-releases: $(SYNCED) $(DRAWING) ## Upgrade from the previous commit and roll back on a real node (root)
-	$(TOOLS)
+e2e-releases: tools $(DRAWING) ## Upgrade from the previous commit and roll back on a real node (root)
 	$(NODE)
 	pytest tests/e2e -m releases
 
@@ -254,8 +243,7 @@ crds-check: $(SYNCED) ## Check that the custom resource definitions match the mo
 	diff -r crds $$folder || \
 	{ echo 'The definition differs from the model: run `make crds` and commit what it writes.'; exit 1; }
 
-permissions: $(SYNCED) ## Write the table of permissions in docs/security.md from the chart
-	$(TOOLS)
+permissions: tools ## Write the table of permissions in docs/security.md from the chart
 	python -m testing.charts.permissions
 
 clean: ## Remove everything that the targets created in the checkout

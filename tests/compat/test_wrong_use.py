@@ -174,8 +174,9 @@ def test_more_trainers_than_partitions_are_refused(
 def test_two_trainers_with_the_same_index_fence_the_older_one(
     shared: Cluster, strategy: Any
 ) -> None:
-    # The older one first reads the batches that are ready. A small buffer limits their number.
-    inputs = {"twins": spec("rows:endless", globalBatchSize=4, buffer="1Mi")}
+    # The older one first reads the batches that are ready: few, because rows are large and slow.
+    rows = {"rows": 100_000, "kib": 64, "milliseconds": 5}
+    inputs = {"twins": spec("wide:slow", rows, globalBatchSize=4, buffer="1Mi")}
     ((older,), (newer,)) = (shared.add_sidecars(inputs) for _ in range(2))
     message = "this trainer was consumer 0 of 1 and stops here.*set different consumer indices"
     with readers.connect(older) as first, readers.connect(newer) as second:

@@ -156,7 +156,7 @@ def test_a_closed_job_releases_its_buffer_and_its_threads(
         return len(os.listdir(f"/proc/{sidecar.pid}/task"))
 
     kept, before = [], 0
-    for number in range(20):
+    for number in range(10):
         with connect(sidecar, f"job-{number}", name) as data:
             assert sorted(read(data)) == list(range(ROWS))
         kept.append(data)
