@@ -2,7 +2,7 @@
 
     python -m testing.bench.shuffles [--rows 20000] [--splits 32]
 
-No other processes are started. The splits run as in a worker. The order is that of `assignment`:
+No other processes are started. The splits run as in a worker. The order is that of `order`:
 the deal of the splits to partitions, and steps that take the same number of rows from each
 partition. Prints a Markdown table, with the values of the splits and of one process:
 
@@ -24,9 +24,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import splits as assignment
-from distributed_input.tfdata.export import export_job
-from distributed_input.tfdata.user_code import fixed_randomness
+from distributed_input.graph.export import export_job
+from distributed_input.graph.user_code import fixed_randomness
+from distributed_input.order import splits as assignment
 from distributed_input.worker.datasets.split_opener import SplitOpener
 
 PARTITIONS, BATCH, WINDOW, SEED = 8, 64, 32, 7

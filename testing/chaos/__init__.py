@@ -9,7 +9,7 @@ the sidecars are separate processes. `python -m testing.chaos --seed S --n 1` re
     fleet         the processes of a schedule; `faults` acts on them, `proxy` cuts connections
     consumers     the trainers: steps in lockstep, positions, crashes
     rows          the dataset: each row is a function of (seed, epoch, split, row)
-    reference     the rows that each step must have, computed from `assignment.splits` alone
+    reference     the rows that each step must have, computed from `order.splits` alone
     ledger        the rows that each step had, compared with the reference
     summary       counts and waiting times over many schedules
     mutants       deliberate bugs; the ledger must report each of them

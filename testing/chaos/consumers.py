@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.client.consumer import Consumer as InputConsumer
-from distributed_input.client.input import Input
+from distributed_input.trainer.consumer import Consumer as InputConsumer
+from distributed_input.trainer.input import Input
 from testing.chaos.schedule import Schedule
 
 Rows = dict[str, Any]

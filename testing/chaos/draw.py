@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distributed_input.assignment.splits import divisors
+from distributed_input.order.splits import divisors
 from testing.chaos import rows
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 

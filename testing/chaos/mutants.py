@@ -83,7 +83,7 @@ def broken_stream_ends_split(_: Any, self: Any, call: Any, error: Any, explained
             self._context.arrived.notify_all()
 
 
-@_mutant("assignment.splits:partitions_of")
+@_mutant("order.splits:partitions_of")
 def partitions_of_next_consumer(
     real: Any, consumer: int, consumers: int, partitions: int
 ) -> list[int]:
@@ -217,7 +217,7 @@ def no_fencing(_: Any, one: Any, other: Any) -> bool:
 # Bugs of the client.
 
 
-@_mutant("client.batch_queue:BatchQueue.pop")
+@_mutant("trainer.batch_queue:BatchQueue.pop")
 def stale_units(real: Any, self: Any, generation: int) -> Any:
     """Accept units of an earlier generation as units of the current one."""
     for _, item in self._items:
@@ -228,7 +228,7 @@ def stale_units(real: Any, self: Any, generation: int) -> Any:
 _saved: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
 
 
-@_mutant("client.input:Input.position")
+@_mutant("trainer.input:Input.position")
 def position_of_previous_save(real: Any, self: Any, *args: Any) -> bytes:
     """Save the position of the previous checkpoint."""
     now = real(self, *args)
@@ -237,13 +237,13 @@ def position_of_previous_save(real: Any, self: Any, *args: Any) -> bytes:
     return before
 
 
-@_mutant("client.session:SidecarSession.replicas")
+@_mutant("trainer.session:SidecarSession.replicas")
 def loop_takes_steps_of_the_job(_: Any, self: Any) -> Any:
     """Count a step of whole elements as one element of each partition, not of each replica."""
     return self.units_per_step
 
 
-@_mutant("client.consumer:Consumer.bursts")
+@_mutant("trainer.consumer:Consumer.bursts")
 def bursts_of_any_epoch(_: Any, self: Any, generation: int) -> Any:
     """Let an iterator that reads in bursts take the units of the newest epoch."""
     generation = self._start(generation)

@@ -1,4 +1,4 @@
-"""The rows that each step of an epoch must have, from `assignment` and the dataset alone.
+"""The rows that each step of an epoch must have, from `order` and the dataset alone.
 
 A plain simulation: each partition is a list of rows, and consumers take rows from it. It shares the
 `deal` function with the product and no other code. It has no positions: after a restore, another
@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from distributed_input.api.hashing import mix
-from distributed_input.assignment import splits as assignment
+from distributed_input.order import splits as assignment
 from testing.chaos import rows
 from testing.chaos.schedule import Data, Topology
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment.jobs import DatasetFacts, complete
+from distributed_input.order.jobs import DatasetFacts, complete
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker.states.saved_state import KEY_BYTES
 from testing.chaos import rows

@@ -84,9 +84,9 @@ def install() -> None:
         return
     _installed.append(True)
     stand_in.install()
-    import distributed_input.client.input
     import distributed_input.dispatcher.main
     import distributed_input.sidecar.main
+    import distributed_input.trainer.input
     import distributed_input.worker.serve  # noqa: F401
 
     replaced = {"threading": SimThreading, "time": SimTime, "socket": SimSocketModule}
@@ -132,11 +132,11 @@ def _install_faults() -> None:
 
 def _install_seams() -> None:
     """Replace TensorFlow's part of the worker, channels, logs; cache what is pure."""
-    from distributed_input.client import open_consumers
     from distributed_input.link.heartbeats import dispatcher_client
     from distributed_input.rows.elements import ElementSpec
     from distributed_input.runtime import heap, logs
     from distributed_input.sidecar.streams import worker_pool
+    from distributed_input.trainer import open_consumers
     from distributed_input.worker import service
     from distributed_input.worker.states import state_saver
     from testing.chaos import rows

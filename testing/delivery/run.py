@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from distributed_input.client import progress
+from distributed_input.trainer import progress
 from testing.chaos.ledger import Verdict
 from testing.delivery.cases import judge
 from testing.delivery.events import schedule_events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from distributed_input.assignment.splits import divisors
+from distributed_input.order.splits import divisors
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 
 

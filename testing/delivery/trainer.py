@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from distributed_input.client.input import Input
 from distributed_input.link.trainer.slots import Batch
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
+from distributed_input.trainer.input import Input
 from testing.chaos.consumers import Consumer, ConsumerGroup, Rows
 from testing.chaos.schedule import Fault, Schedule
 from testing.delivery.virtual.primitives import Condition, Event, Thread

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import splits as assignment
-from distributed_input.assignment.share import share_of
+from distributed_input.order import splits as assignment
+from distributed_input.order.share import share_of
 from testing.documentation.blocks import ROOT
 from testing.documentation.drawing import Drawing
 

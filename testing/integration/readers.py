@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from distributed_input.client.consumer import Consumer
-from distributed_input.client.input import Input
+from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.input import Input
 from testing.integration.cluster import Sidecar
 
 SECONDS = 90.0

@@ -28,51 +28,51 @@ class Guard:
 
 
 _UNIT = "tests/unit/distributed_input"
-_CHECKPOINTS = "tests/integration/client/test_checkpoints.py"
+_CHECKPOINTS = "tests/integration/trainer/test_checkpoints.py"
 _CHANGES = "tests/integration/delivery/test_changed_data.py"
 
 GUARDS = (
     Guard(
         "a running iterator ignores a restore",
-        "client/tensorflow/distribute.py",
+        "trainer/tensorflow/distribute.py",
         "        if self._dataset is not None and tf.executing_eagerly():\n",
         "        if False:\n",
         f"{_CHECKPOINTS}::test_a_running_iterator_moves_to_the_restored_position",
     ),
     Guard(
         "an iterator of another thread takes the restored position",
-        "client/consumer.py",
+        "trainer/consumer.py",
         " and self._restored_by == threading.get_ident()",
         "",
         f"{_CHECKPOINTS}::test_an_iterator_in_another_thread_does_not_move",
     ),
     Guard(
         "a captured iterator delivers old batches after a restore",
-        "client/tensorflow/step_counter.py",
+        "trainer/tensorflow/step_counter.py",
         "tf.debugging.Assert(_read(counter)[0] > 0, [_CAPTURED])",
         "tf.debugging.Assert(_read(counter)[0] < 1 << 62, [_CAPTURED])",
         f"{_CHECKPOINTS}::test_an_iterator_of_a_function_moves_to_the_restored_position",
     ),
     Guard(
         "steps of an older iterator count as steps of the newest",
-        "client/tensorflow/step_counter.py",
+        "trainer/tensorflow/step_counter.py",
         "        if _read(counter).numpy()[2] != number.numpy():\n",
         "        if False:\n",
         f"{_CHECKPOINTS}::test_an_older_iterator_is_refused_and_does_not_count",
     ),
     Guard(
         "a restored position may have another number of splits",
-        "assignment/identity.py",
+        "order/identity.py",
         '        ("spec.numSplits", position.num_splits, job.num_splits),\n',
         "",
         f"{_CHANGES}::test_a_position_of_another_number_of_splits_is_an_error",
     ),
     Guard(
         "a rejected position is accepted by the next iterator",
-        "assignment/identity.py",
+        "order/identity.py",
         "    if not position.format:\n        position.format",
         "    if True:\n        position.format",
-        f"{_UNIT}/assignment/test_identity.py",
+        f"{_UNIT}/order/test_identity.py",
     ),
     Guard(
         "a split may differ from the definition of the run",
@@ -126,7 +126,7 @@ GUARDS = (
     ),
     Guard(
         "a failed step counts as consumed",
-        "client/epoch_state.py",
+        "trainer/epoch_state.py",
         "return self.units + (-part % replicas if self.ended else -part)",
         "return self.units",
         "tests/integration/delivery/test_retries.py",
@@ -140,25 +140,25 @@ GUARDS = (
     ),
     Guard(
         "reports of a wait fill the socket",
-        "client/progress.py",
+        "trainer/progress.py",
         "        self._wait_gap *= 2",
         "        pass",
-        f"{_UNIT}/client/test_progress.py",
+        f"{_UNIT}/trainer/test_progress.py",
     ),
     Guard(
         "a failure goes to the iterator that received it",
-        "client/consumer.py",
+        "trainer/consumer.py",
         "            if self._epoch is not None:\n"
         "                self._epoch.error = without_traceback(error)\n",
         "            pass\n",
-        f"{_UNIT}/client/test_consumer.py",
+        f"{_UNIT}/trainer/test_consumer.py",
     ),
     Guard(
         "batches are read-only for functions that write in place",
         "link/trainer/slots.py",
         "mmap.PROT_READ | mmap.PROT_WRITE",
         "mmap.PROT_READ",
-        "tests/integration/client/test_zero_copy.py",
+        "tests/integration/trainer/test_zero_copy.py",
     ),
     Guard(
         "a stuck split keeps its permit",
@@ -218,17 +218,17 @@ GUARDS = (
     ),
     Guard(
         "a fork takes batches of its parent",
-        "client/open_consumers.py",
+        "trainer/open_consumers.py",
         "os.register_at_fork(after_in_child=_disown_all)\n",
         "",
-        f"{_UNIT}/client/test_open_consumers.py",
+        f"{_UNIT}/trainer/test_open_consumers.py",
     ),
     Guard(
         "a missing unit is not noticed",
-        "client/batch_queue.py",
+        "trainer/batch_queue.py",
         "        if index != self._units:\n",
         "        if False:\n",
-        f"{_UNIT}/client/test_batch_queue.py",
+        f"{_UNIT}/trainer/test_batch_queue.py",
     ),
     Guard(
         "a full volume ends the sidecar with SIGBUS",

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import types_pb2
-from distributed_input.client.input import Input
+from distributed_input.trainer.input import Input
 from testing.integration.devices import CPUS
 from testing.same_meaning.cases import ENTRY, ENTRY_POINT, PLAIN, Case, build
 from testing.same_meaning.judgement.values import Element, element_of, structure_of

@@ -19,8 +19,6 @@ from typing import Any
 
 from distributed_input.api.config import InputConfig
 from distributed_input.api.proto import dispatcher_pb2, worker_pb2
-from distributed_input.client.consumer import Consumer
-from distributed_input.client.input import Input
 from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, THREADS, DispatcherService
@@ -31,6 +29,8 @@ from distributed_input.link.stubs import Stub, service_handler
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
+from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.input import Input
 from testing.integration.cluster import spec
 
 HEARTBEAT_SECONDS = 0.1

@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from distributed_input.assignment.splits import deal
+from distributed_input.order.splits import deal
 from testing.documentation import concepts
 from testing.documentation.blocks import ROOT, blocks
 

@@ -21,16 +21,16 @@ REASON = "This module is long because"
 """What the docstring of a longer module contains."""
 
 _UNIT = "tests/unit/distributed_input"
-_CLIENT = "tests/integration/client"
+_CLIENT = "tests/integration/trainer"
 _RUN = "tests/integration/run"
 TESTED_ELSEWHERE = {
     # Processes, sockets and TensorFlow's own classes: tested as users see them.
-    "distributed_input/client/input.py": f"{_CLIENT}/test_checkpoints.py",
-    "distributed_input/client/tensorflow/checkpoint.py": f"{_CLIENT}/test_checkpoints.py",
-    "distributed_input/client/tensorflow/dataset.py": f"{_CLIENT}/test_zero_copy.py",
-    "distributed_input/client/tensorflow/distribute.py": "tests/compat/test_distribute.py",
+    "distributed_input/trainer/input.py": f"{_CLIENT}/test_checkpoints.py",
+    "distributed_input/trainer/tensorflow/checkpoint.py": f"{_CLIENT}/test_checkpoints.py",
+    "distributed_input/trainer/tensorflow/dataset.py": f"{_CLIENT}/test_zero_copy.py",
+    "distributed_input/trainer/tensorflow/distribute.py": "tests/compat/test_distribute.py",
     "distributed_input/keras.py": f"{_CLIENT}/test_keras_fit.py",
-    "distributed_input/client/timed_trainer.py": f"{_RUN}/test_bench.py",
+    "distributed_input/trainer/timed_trainer.py": f"{_RUN}/test_bench.py",
     "distributed_input/runner/display/monitor.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/local.py": f"{_RUN}/test_local.py",
     "distributed_input/runner/trainer_proxy.py": f"{_RUN}/test_local.py",
@@ -63,10 +63,14 @@ TESTED_ELSEWHERE = {
     "distributed_input_operator/certificates/x509_parts.py": (
         "tests/unit/distributed_input_operator/certificates/test_renewal.py"
     ),
-    "distributed_input/tfdata/random/selecting.py": f"{_UNIT}/tfdata/random/test_selections.py",
-    "distributed_input/tfdata/graph/datasets.py": f"{_UNIT}/tfdata/analysis/test_graph_analysis.py",
-    "distributed_input/tfdata/graph/serialization.py": f"{_UNIT}/tfdata/graph/test_canonical.py",
-    "distributed_input/tfdata/random/generators.py": f"{_UNIT}/tfdata/random/test_seeds.py",
+    "distributed_input/graph/random/selecting.py": f"{_UNIT}/graph/random/test_selections.py",
+    "distributed_input/graph/definition/datasets.py": (
+        f"{_UNIT}/graph/analysis/test_graph_analysis.py"
+    ),
+    "distributed_input/graph/definition/serialization.py": (
+        f"{_UNIT}/graph/definition/test_canonical.py"
+    ),
+    "distributed_input/graph/random/generators.py": f"{_UNIT}/graph/random/test_seeds.py",
 }
 """Modules without a unit test of their own, and the test file that covers them."""
 

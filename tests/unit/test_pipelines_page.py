@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from distributed_input.tfdata.determinism import depends_on_order
-from distributed_input.tfdata.random import generators
-from distributed_input.tfdata.random.stateless_ops import REPLACED
+from distributed_input.graph.determinism import depends_on_order
+from distributed_input.graph.random import generators
+from distributed_input.graph.random.stateless_ops import REPLACED
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 

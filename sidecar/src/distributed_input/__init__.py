@@ -27,8 +27,8 @@ from distributed_input.api.errors import (
     TerminalError,
     UnavailableError,
 )
-from distributed_input.client.input import Input, connect
 from distributed_input.rows.decode import Ragged, Sparse
+from distributed_input.trainer.input import Input, connect
 
 if TYPE_CHECKING:
     from distributed_input import keras as keras

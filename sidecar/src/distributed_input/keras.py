@@ -23,7 +23,7 @@ from typing import Any
 import keras
 
 from distributed_input.api.errors import PositionError
-from distributed_input.client.input import Input
+from distributed_input.trainer.input import Input
 
 __all__ = ["BackupAndRestore", "ModelCheckpoint"]
 _SUFFIX = ".input.json"

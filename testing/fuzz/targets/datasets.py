@@ -17,8 +17,8 @@ def _graphs() -> Subject:
     import tensorflow as tf
 
     from distributed_input.api.proto import types_pb2
-    from distributed_input.tfdata.graph import packing
-    from distributed_input.tfdata.graph.canonical import serialize
+    from distributed_input.graph.definition import packing
+    from distributed_input.graph.definition.canonical import serialize
     from distributed_input.worker.datasets.dataset_cache import DatasetCache
 
     folder = Path(tempfile.mkdtemp())

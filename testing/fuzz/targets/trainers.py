@@ -14,14 +14,14 @@ from typing import Any
 from distributed_input.api.errors import ConfigError, PositionError, ProtocolError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.assignment import identity
-from distributed_input.assignment.share import share_of
-from distributed_input.client import position_log
 from distributed_input.link.trainer.slots import Slots
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
+from distributed_input.order import identity
+from distributed_input.order.share import share_of
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.session import TrainerSession
 from distributed_input.sidecar.steps import resume
+from distributed_input.trainer import position_log
 from testing.fuzz.target import Subject, Target
 
 _JOB = types_pb2.Job(

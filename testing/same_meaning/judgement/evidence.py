@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from distributed_input import assignment
 from distributed_input.api.proto import types_pb2
+from distributed_input.order import splits as assignment
 from testing.same_meaning.cases import PLAIN, Case
 from testing.same_meaning.judgement import values
 from testing.same_meaning.judgement.values import Element
@@ -91,7 +91,7 @@ class Evidence:
     def first_splits(self, epoch: int) -> list[int]:
         """Return the splits with which the partitions begin."""
         job = self.job
-        dealt = assignment.splits.deal(job.seed, epoch, job.num_splits, job.partitions)
+        dealt = assignment.deal(job.seed, epoch, job.num_splits, job.partitions)
         return [splits[0] for splits in dealt if splits]
 
     def expected(self, runs: Iterable[Run]) -> list[str]:
@@ -170,15 +170,11 @@ class Evidence:
         return {self._steps(sizes, number + more) for more in range(later)}
 
     def _steps(self, sizes: Sequence[int], epoch: int) -> int:
-        partitions = assignment.splits.deal(
-            self.job.seed, epoch, self.job.num_splits, self.job.partitions
-        )
+        partitions = assignment.deal(self.job.seed, epoch, self.job.num_splits, self.job.partitions)
         rows = [
             sum(
                 sizes[split]
-                for p in assignment.splits.partitions_of(
-                    consumer, self.case.trainers, self.job.partitions
-                )
+                for p in assignment.partitions_of(consumer, self.case.trainers, self.job.partitions)
                 for split in partitions[p]
             )
             for consumer in range(self.case.trainers)

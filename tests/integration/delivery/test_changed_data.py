@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from distributed_input.api.errors import JobConflictError, PositionError, ReplayError, ReplayWarning
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.client.consumer import Consumer
-from distributed_input.client.input import Input
+from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.input import Input
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.datasets import rows

@@ -15,8 +15,8 @@ import pytest
 import distributed_input
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, FencedError, UnavailableError
-from distributed_input.client.consumer import Consumer
-from distributed_input.client.input import Input
+from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.input import Input
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, Sidecar, spec
 from testing.integration.readers import ids

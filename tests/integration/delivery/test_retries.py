@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 import tensorflow as tf
 
-from distributed_input.client.input import Input
+from distributed_input.trainer.input import Input
 from testing.integration import readers
 from testing.integration.cluster import Cluster, spec
 from testing.integration.devices import CPUS

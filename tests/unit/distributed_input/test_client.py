@@ -17,9 +17,6 @@ from distributed_input.api.environment import DIR_ENV
 from distributed_input.api.errors import DistributedInputError, UnavailableError
 from distributed_input.api.files import SOCKET_NAME
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.client import consumer, progress, session
-from distributed_input.client.consumer import Consumer
-from distributed_input.client.input import connect
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.trainer import packet_socket, trainer_end
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
@@ -28,7 +25,10 @@ from distributed_input.sidecar.inputs import job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
-from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar, Trainer
+from distributed_input.trainer import consumer, progress, session
+from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.input import connect
+from tests.unit.distributed_input.trainer.sidecars import SECONDS, Sidecar, Trainer
 from tests.unit.distributed_input.virtual_time import VirtualTime
 
 TIMEOUT = DeliveryConfig().timeout_seconds

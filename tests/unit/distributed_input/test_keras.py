@@ -1,4 +1,4 @@
-"""Completion in a notebook shows Keras's callbacks. tests/integration/client runs them."""
+"""Completion in a notebook shows Keras's callbacks. tests/integration/trainer runs them."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ import pytest
 from distributed_input.api.config import DatasetConfig, DeliveryConfig, InputConfig
 from distributed_input.api.errors import ConfigError, DatasetFnError, UnavailableError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.assignment.share import share_of
 from distributed_input.link import statuses
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.heartbeats import dispatcher_client
 from distributed_input.link.heartbeats.dispatcher_client import DispatcherClient
+from distributed_input.order.share import share_of
 from distributed_input.sidecar.delivery import outbox as outboxes
 from distributed_input.sidecar.delivery import slot_pool
 from distributed_input.sidecar.delivery.outbox import UnitOutbox

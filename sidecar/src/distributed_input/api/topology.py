@@ -1,6 +1,6 @@
 """Which numbers of trainers can share an input. Pure.
 
-`assignment` raises the same errors for a job whose batch size is known. Here, it may not be.
+`order` raises the same errors for a job whose batch size is known. Here, it may not be.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def trainers_problem(
 ) -> str:
     """Return why a number of trainers cannot read an input, and what to do; "" if they can.
 
-    Law: with `partitions` and `rows`, it is "" if and only if `assignment.share_of` raises nothing
+    Law: with `partitions` and `rows`, it is "" if and only if `order.share_of` raises nothing
     for these trainers. `partitions` is None for the default, and `rows` if the dataset determines
     them. `parallel`: each trainer reads the whole dataset.
     """

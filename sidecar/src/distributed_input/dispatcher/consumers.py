@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
-from distributed_input.assignment.facts import FactStore
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError
+from distributed_input.order.facts import FactStore
 
 
 @dataclass

@@ -16,10 +16,10 @@ from typing import Any
 from distributed_input.api.errors import JobConflictError, RetryableError, TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
 from distributed_input.api.proto.types_pb2 import Job
-from distributed_input.assignment.facts import FactStore
 from distributed_input.dispatcher.consumers import ConsumerRegistry
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError, NotFoundError
+from distributed_input.order.facts import FactStore
 
 _INFORMATIVE = frozenset(
     "warnings read_amplification split_bytes split_bytes_at_most shard_policy run first_run".split()

@@ -36,5 +36,5 @@ Digest
     adds the digests of the first rows of a split, and compares two productions of these rows.
 
 `encode` converts elements to runs, `decode` converts runs to numpy arrays. This package imports
-numpy and never TensorFlow; `distributed_input.tfdata.type_specs` converts TensorFlow's specs.
+numpy and never TensorFlow; `distributed_input.graph.type_specs` converts TensorFlow's specs.
 """

@@ -219,7 +219,7 @@ def _crash(fatal: str, place: str, count: int, one: _Record) -> types_pb2.Stalle
 
 def _place(stack: str) -> str:
     """Return the innermost line of the user in a stack."""
-    from distributed_input.tfdata.user_code import is_library  # imports TensorFlow
+    from distributed_input.graph.user_code import is_library  # imports TensorFlow
 
     frames: list[tuple[str, str, str]] = _FRAME.findall(stack)
     users = (one for one in frames if not is_library(one[0]))

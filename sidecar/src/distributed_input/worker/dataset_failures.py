@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from distributed_input.api.errors import ConfigError, DatasetFnError, as_utf8
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import MAX_FAILURE_TEXT, dataset_name
-from distributed_input.tfdata.user_code import is_library
+from distributed_input.graph.user_code import is_library
 
 KEPT_SECONDS = 300.0
 """How long an error is reported. A trainer that failed and is started again repeats it earlier."""

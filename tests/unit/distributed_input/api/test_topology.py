@@ -14,7 +14,7 @@ from distributed_input.api.topology import (
     possible_trainers,
     trainers_problem,
 )
-from distributed_input.assignment.share import share_of
+from distributed_input.order.share import share_of
 
 
 @given(st.data())

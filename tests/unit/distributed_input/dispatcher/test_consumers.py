@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
-from distributed_input.assignment.facts import FactStore
 from distributed_input.dispatcher.consumers import ConsumerRegistry
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError
+from distributed_input.order.facts import FactStore
 from tests.unit.distributed_input.dispatcher.builders import PARTITIONS, consumer, fact
 
 LIMITS = DispatcherLimits(expiry=5.0)

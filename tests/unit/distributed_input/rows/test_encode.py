@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import SpecError
-from distributed_input.client.tensorflow.decode import components, pack
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.decode import Ragged, Sparse, decode
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.rows.encode import make_encoder, zero_rows
+from distributed_input.trainer.tensorflow.decode import components, pack
 from tests.unit.distributed_input.rowcases import (
     check_run,
     concat_runs,

@@ -18,14 +18,13 @@ from distributed_input.api.config import InputConfig
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.assignment import jobs
-from distributed_input.assignment.jobs import DatasetFacts
-from distributed_input.client.consumer import Consumer
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
 from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.link import serving, stubs
 from distributed_input.link.credentials import Credentials
+from distributed_input.order import jobs
+from distributed_input.order.jobs import DatasetFacts
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
@@ -33,6 +32,7 @@ from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
 from distributed_input.sidecar.server import SidecarServer
+from distributed_input.trainer.consumer import Consumer
 from tests.unit.distributed_input.dispatcher.builders import state
 from tests.unit.distributed_input.sidecar.connecting import serve_connection
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.proto import trainer_pb2, types_pb2, worker_pb2
-from distributed_input.assignment import identity
-from distributed_input.assignment.share import share_of
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.serving import Server
+from distributed_input.order import identity
+from distributed_input.order.share import share_of
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix

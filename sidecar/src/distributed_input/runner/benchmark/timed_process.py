@@ -20,14 +20,14 @@ from distributed_input.runner.processes import children
 from distributed_input.runner.processes.supervised_process import describe_exit
 
 IN_PROCESS = "distributed_input.worker.datasets.in_process"
-TRAINER = "distributed_input.client.timed_trainer"
+TRAINER = "distributed_input.trainer.timed_trainer"
 _LAST_LINES = 15
 _STOP_SECONDS = 10.0
 _PARTS = ("worker", "sidecar", "dispatcher")
 
 
 class TimedProcess:
-    """A process of `tfdata.timed_reading`. A context manager; the process ends with the block.
+    """A process of `graph.timed_reading`. A context manager; the process ends with the block.
 
     `module` is IN_PROCESS or TRAINER, and `seconds` the time limit for each answer, beyond what it
     was asked to read.

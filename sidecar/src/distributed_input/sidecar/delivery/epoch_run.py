@@ -1,7 +1,7 @@
 """One pass of a trainer over its share of an epoch.
 
 A thread copies the rows of each step into units and sends them to the trainer, in the order that
-`assignment` defines. The number of slots and the socket limit how far it runs ahead of the trainer.
+`order` defines. The number of slots and the socket limit how far it runs ahead of the trainer.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from distributed_input.api.errors import DatasetFnError, DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.api.protocol import FAILURE_CHARACTERS
-from distributed_input.assignment.share import Share
 from distributed_input.link.errors import Cancelled, internal_error
+from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
-from distributed_input.assignment.jobs import input_of
-from distributed_input.assignment.share import Share
+from distributed_input.order.jobs import input_of
+from distributed_input.order.share import Share
 from distributed_input.sidecar.delivery.epoch_run import EpochRequest, EpochRun
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_pool import SlotPool

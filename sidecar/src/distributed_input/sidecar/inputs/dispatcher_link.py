@@ -27,9 +27,9 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.api.protocol import PROTOCOL, heartbeat_interval
-from distributed_input.assignment.jobs import is_same
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.heartbeats.dispatcher_client import CALL_SECONDS, DispatcherClient
+from distributed_input.order.jobs import is_same
 from distributed_input.runtime import logs
 from distributed_input.sidecar.inputs.reader_sessions import ConsumerStats
 from distributed_input.sidecar.steps.partition_facts import (

@@ -24,10 +24,10 @@ from distributed_input.api.errors import (
 from distributed_input.api.files import SLOTS_PREFIX
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.api.stalls import dataset_name
-from distributed_input.assignment.job_config import job_of_config
-from distributed_input.assignment.jobs import full_name, is_completed, set_run
 from distributed_input.link import statuses
 from distributed_input.link.credentials import Credentials
+from distributed_input.order.job_config import job_of_config
+from distributed_input.order.jobs import full_name, is_completed, set_run
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.slot_pool import SlotPool

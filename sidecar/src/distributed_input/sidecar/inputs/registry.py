@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.sidecar_memory import PROCESS_BYTES
-from distributed_input.assignment.jobs import check_name
+from distributed_input.order.jobs import check_name
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.reader_sessions import ReaderSession
 

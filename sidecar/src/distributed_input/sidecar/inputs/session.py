@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError
 from distributed_input.api.errors import ConfigError, DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
-from distributed_input.assignment.share import loop_units, share_of
 from distributed_input.link.errors import Cancelled, internal_error
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
+from distributed_input.order.share import loop_units, share_of
 from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message

@@ -7,8 +7,8 @@ import time
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.assignment.share import Share
 from distributed_input.link.errors import Cancelled
+from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline

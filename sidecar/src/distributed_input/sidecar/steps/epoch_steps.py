@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from distributed_input.api.proto import trainer_pb2
-from distributed_input.assignment import splits as assignment
-from distributed_input.assignment.share import Share
+from distributed_input.order import splits as assignment
+from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.epoch_reader import EpochReader

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from distributed_input.api.errors import DatasetFnError, UnavailableError
 from distributed_input.api.proto import dispatcher_pb2
-from distributed_input.assignment.facts import FactStore, PartitionKnowledge
+from distributed_input.order.facts import FactStore, PartitionKnowledge
 
 
 class OtherConsumerError(DatasetFnError):

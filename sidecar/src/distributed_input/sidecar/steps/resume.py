@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.assignment import identity
-from distributed_input.assignment import splits as assignment
-from distributed_input.assignment.share import Share, share_of
+from distributed_input.order import identity
+from distributed_input.order import splits as assignment
+from distributed_input.order.share import Share, share_of
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline

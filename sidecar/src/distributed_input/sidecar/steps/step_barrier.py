@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.assignment import splits as assignment
-from distributed_input.assignment.facts import PartitionKnowledge
-from distributed_input.assignment.share import Share
+from distributed_input.order import splits as assignment
+from distributed_input.order.facts import PartitionKnowledge
+from distributed_input.order.share import Share
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import splits as assignment
+from distributed_input.order import splits as assignment
 from distributed_input.rows.elements import Column, ElementSpec
 
 _LEAST_TURNS = 2

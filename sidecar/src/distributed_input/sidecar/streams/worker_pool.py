@@ -2,7 +2,7 @@
 
 A worker of the sidecar's own pod comes first: it uses CPUs that the trainer leaves idle, and its
 rows do not cross the network. It gets a share of the streams (see `local_share`).
-`assignment.splits.place` chooses the worker of every other split from the other workers. Every
+`order.splits.place` chooses the worker of every other split from the other workers. Every
 consumer of every job of a dataset makes the same choice, so these workers produce a split once for
 all of them.
 """
@@ -22,7 +22,6 @@ from distributed_input.api import identity
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.api.stalls import KILLED, crash_text, dataset_name, stall_text
-from distributed_input.assignment.splits import place
 from distributed_input.link.blocks.direct_reader import DirectTransfer
 from distributed_input.link.blocks.reader import WorkerConnection
 from distributed_input.link.credentials import Credentials
@@ -30,6 +29,7 @@ from distributed_input.link.errors import Cancelled
 from distributed_input.link.serving import open_channel
 from distributed_input.link.stubs import Stub
 from distributed_input.link.tls.certificate_folder import CertificateFolder
+from distributed_input.order.splits import place
 from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCounters
 
 _DIRECT_RETRY_SECONDS = 60.0  # only gRPC is used for this time

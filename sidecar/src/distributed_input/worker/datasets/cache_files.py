@@ -23,9 +23,9 @@ from typing import Any
 import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError
+from distributed_input.graph.determinism import inputs_of
 from distributed_input.runtime import logs
 from distributed_input.runtime.files.locked_folders import is_free, lock_new
-from distributed_input.tfdata.determinism import inputs_of
 
 _log = logs.get("worker.datasets")
 _PART, _LOCK, _INDEX = ".part-", ".lock", ".index"

@@ -15,12 +15,12 @@ import tensorflow as tf
 from distributed_input.api.errors import JobConflictError, SpecError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment.identity import ORDER_VERSION
-from distributed_input.tfdata import export
-from distributed_input.tfdata.graph import canonical
-from distributed_input.tfdata.graph.canonical import fingerprint
-from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.random import selecting, selections
+from distributed_input.graph import export
+from distributed_input.graph.definition import canonical
+from distributed_input.graph.definition.canonical import fingerprint
+from distributed_input.graph.definition.node_defs import GraphDef
+from distributed_input.graph.random import selecting, selections
+from distributed_input.order.identity import ORDER_VERSION
 from distributed_input.worker.datasets import entry_points
 
 

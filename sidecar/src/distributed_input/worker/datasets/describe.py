@@ -12,11 +12,11 @@ import tensorflow as tf
 from distributed_input.api.errors import DatasetFnError, UnavailableError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import jobs
-from distributed_input.assignment.jobs import DatasetFacts
+from distributed_input.graph import buffers, export, sharding, type_specs
+from distributed_input.graph.definition import caches, canonical
+from distributed_input.order import jobs
+from distributed_input.order.jobs import DatasetFacts
 from distributed_input.runtime import logs
-from distributed_input.tfdata import buffers, export, sharding, type_specs
-from distributed_input.tfdata.graph import caches, canonical
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
 

@@ -24,7 +24,7 @@ import tensorflow as tf
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError, DatasetFnError, DistributedInputError
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment.job_config import job_of_config
+from distributed_input.order.job_config import job_of_config
 from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.describe import describe
 

@@ -18,9 +18,9 @@ import tensorflow as tf
 from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError, UnavailableError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment import jobs
-from distributed_input.tfdata import user_code
-from distributed_input.tfdata.user_code import SplitInputContext
+from distributed_input.graph import user_code
+from distributed_input.graph.user_code import SplitInputContext
+from distributed_input.order import jobs
 
 _SEED_MASK = (1 << 31) - 1
 

@@ -2,7 +2,7 @@
 
 Reads an entry point's dataset in this process, as a training program without DistributedInput
 would: one pipeline, with the batch size of all trainers and a prefetch. JSON has the entry point
-and the batch size: {"target", "args", "path", "seed", "batch"}. See `tfdata.timed_reading`.
+and the batch size: {"target", "args", "path", "seed", "batch"}. See `graph.timed_reading`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata import batching, timed_reading, type_specs
-from distributed_input.tfdata.analysis.batches import find_batches
-from distributed_input.tfdata.graph import canonical
-from distributed_input.tfdata.graph.datasets import main_scope
-from distributed_input.tfdata.timed_reading import TimedReader
-from distributed_input.tfdata.user_code import SplitInputContext
+from distributed_input.graph import batching, timed_reading, type_specs
+from distributed_input.graph.analysis.batches import find_batches
+from distributed_input.graph.definition import canonical
+from distributed_input.graph.definition.datasets import main_scope
+from distributed_input.graph.timed_reading import TimedReader
+from distributed_input.graph.user_code import SplitInputContext
 from distributed_input.worker.datasets import entry_points
 
 

@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 import tensorflow as tf
 import xxhash
 
-from distributed_input.tfdata import row_skips
-from distributed_input.tfdata.determinism import depends_on_order
-from distributed_input.tfdata.graph import node_defs, python_code
-from distributed_input.tfdata.graph.canonical import stable_bytes
-from distributed_input.tfdata.graph.datasets import kind
-from distributed_input.tfdata.graph.node_defs import PYTHON_OPS, GraphDef
-from distributed_input.tfdata.row_skips import RowSkip
+from distributed_input.graph import row_skips
+from distributed_input.graph.definition import node_defs, python_code
+from distributed_input.graph.definition.canonical import stable_bytes
+from distributed_input.graph.definition.datasets import kind
+from distributed_input.graph.definition.node_defs import PYTHON_OPS, GraphDef
+from distributed_input.graph.determinism import depends_on_order
+from distributed_input.graph.row_skips import RowSkip
 from distributed_input.worker.states.saved_state import StateError, within
 
 _RESTORED = frozenset(

@@ -23,10 +23,10 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from distributed_input.graph.definition import serialization
+from distributed_input.graph.definition.canonical import fingerprint
+from distributed_input.graph.sharding import RecordShard
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata.graph import serialization
-from distributed_input.tfdata.graph.canonical import fingerprint
-from distributed_input.tfdata.sharding import RecordShard
 from distributed_input.worker.datasets.split_iterator import (
     iterate,
     options_of,

@@ -15,9 +15,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import dataset_options_pb2
 
+from distributed_input.graph import batching
+from distributed_input.graph.definition import serialization
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata import batching
-from distributed_input.tfdata.graph import serialization
 from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIterator
 from distributed_input.worker.datasets.iterator_state import SavableIterator, StateIdentity
 

@@ -19,10 +19,7 @@ import tensorflow as tf
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment.jobs import set_run
-from distributed_input.rows.elements import ElementSpec
-from distributed_input.runtime import logs
-from distributed_input.tfdata import (
+from distributed_input.graph import (
     batching,
     buffers,
     determinism,
@@ -31,19 +28,22 @@ from distributed_input.tfdata import (
     sharding,
     type_specs,
 )
-from distributed_input.tfdata.analysis.batches import find_batches
-from distributed_input.tfdata.graph import (
+from distributed_input.graph.analysis.batches import find_batches
+from distributed_input.graph.definition import (
     caches,
     canonical,
     node_defs,
     packing,
     serialization,
 )
-from distributed_input.tfdata.graph.datasets import main_scope
-from distributed_input.tfdata.graph.node_defs import GraphDef
-from distributed_input.tfdata.random import seeds, selections
-from distributed_input.tfdata.random.selections import OwnOps
-from distributed_input.tfdata.user_code import SplitInputContext
+from distributed_input.graph.definition.datasets import main_scope
+from distributed_input.graph.definition.node_defs import GraphDef
+from distributed_input.graph.random import seeds, selections
+from distributed_input.graph.random.selections import OwnOps
+from distributed_input.graph.user_code import SplitInputContext
+from distributed_input.order.jobs import set_run
+from distributed_input.rows.elements import ElementSpec
+from distributed_input.runtime import logs
 from distributed_input.worker.datasets import definitions, entry_points
 from distributed_input.worker.datasets.cache_files import SplitCaches, check_without_graph
 from distributed_input.worker.datasets.dataset_cache import DatasetCache, LruCache

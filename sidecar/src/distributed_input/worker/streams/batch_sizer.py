@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_input.api.proto import types_pb2
+from distributed_input.graph.batching import can_batch, can_join
 from distributed_input.rows.blocks import BLOCK_BYTES
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.tfdata.batching import can_batch, can_join
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 
 _ELEMENT_SECONDS = 0.02  # target time to produce one element

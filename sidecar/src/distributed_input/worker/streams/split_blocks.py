@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from distributed_input.api.errors import SpecError
 from distributed_input.api.proto import worker_pb2
+from distributed_input.graph import user_code
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows import encode
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
@@ -20,7 +21,6 @@ from distributed_input.rows.digest import row_digests
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import Prefix
 from distributed_input.rows.runs import Bytes, row_offsets
-from distributed_input.tfdata import user_code
 from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator

@@ -9,7 +9,7 @@ from types import FrameType
 from distributed_input.api.errors import as_utf8
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import IN_TENSORFLOW, STALL_SECONDS, dataset_name
-from distributed_input.tfdata.user_code import is_library, is_own
+from distributed_input.graph.user_code import is_library, is_own
 from distributed_input.worker.streams.block_producer import BlockProducer
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from distributed_input.api.errors import ProtocolError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.client.consumer import Consumer
 from distributed_input.link.trainer.slots import Batch, Slots
-from tests.unit.distributed_input.client.sidecars import SECONDS, Sidecar
+from distributed_input.trainer.consumer import Consumer
+from tests.unit.distributed_input.trainer.sidecars import SECONDS, Sidecar
 
 
 def batch_of(folder: Path, released: list[int]) -> tuple[Slots, Batch]:

@@ -18,9 +18,8 @@ import pytest
 
 from distributed_input.api.errors import DatasetFnError, ReplayWarning, UnavailableError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.assignment.share import share_of
-from distributed_input.client.consumer import Consumer
 from distributed_input.link.errors import Cancelled
+from distributed_input.order.share import share_of
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.delivery import epoch_run
 from distributed_input.sidecar.delivery.epoch_run import EpochRequest, EpochRun
@@ -32,6 +31,7 @@ from distributed_input.sidecar.steps.partition_facts import OtherConsumerError, 
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats
+from distributed_input.trainer.consumer import Consumer
 from tests.unit.distributed_input.sidecar.system import BATCH, NUMBERS, System, running
 
 ROWS = 37  # the last batch of the epoch is not full

@@ -11,7 +11,7 @@ import pytest
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
-from distributed_input.assignment.share import share_of
+from distributed_input.order.share import share_of
 from distributed_input.sidecar.delivery import epoch_sequence
 from distributed_input.sidecar.delivery.ack_tracker import AckTracker
 from distributed_input.sidecar.delivery.epoch_run import EpochRequest

@@ -10,10 +10,10 @@ import pytest
 from distributed_input.api.errors import ConfigError, FencedError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.client import open_consumers
 from distributed_input.link.trainer import packet_socket
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
+from distributed_input.trainer import open_consumers
 from tests.unit.distributed_input.sidecar.system import (
     BATCH,
     current_session,

@@ -9,7 +9,7 @@ from typing import Any
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
-from distributed_input.assignment import splits as assignment
+from distributed_input.order import splits as assignment
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition

@@ -21,8 +21,8 @@ import pytest
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.api.protocol import PROTOCOL
-from distributed_input.assignment.share import share_of
 from distributed_input.link.errors import Cancelled
+from distributed_input.order.share import share_of
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.sidecar.steps import epoch_reader
 from distributed_input.sidecar.steps.epoch_reader import EpochReader

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.assignment import identity
-from distributed_input.assignment.share import Share, share_of
+from distributed_input.order import identity
+from distributed_input.order.share import Share, share_of
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps.epoch_reader import EpochReader

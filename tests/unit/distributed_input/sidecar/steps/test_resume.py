@@ -10,8 +10,8 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.api.proto.trainer_pb2 import Anchor, Position
 from distributed_input.api.proto.trainer_pb2 import Prefix as PrefixMessage
-from distributed_input.assignment import identity
-from distributed_input.assignment.share import share_of
+from distributed_input.order import identity
+from distributed_input.order.share import share_of
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition

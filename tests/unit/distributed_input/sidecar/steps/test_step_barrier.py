@@ -14,9 +14,7 @@ from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.api.proto.trainer_pb2 import Anchor
-from distributed_input.assignment.share import share_of
-from distributed_input.client import session
-from distributed_input.client.consumer import Consumer
+from distributed_input.order.share import share_of
 from distributed_input.sidecar.steps import step_barrier
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
@@ -25,6 +23,8 @@ from distributed_input.sidecar.steps.step_barrier import StepBarrier
 from distributed_input.sidecar.streams.read_ahead import ReadAhead
 from distributed_input.sidecar.streams.stream_context import StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
+from distributed_input.trainer import session
+from distributed_input.trainer.consumer import Consumer
 from tests.unit.distributed_input.dispatcher.builders import fact
 from tests.unit.distributed_input.sidecar.steps.clocks import Clock
 from tests.unit.distributed_input.sidecar.steps.readers import GivenFacts

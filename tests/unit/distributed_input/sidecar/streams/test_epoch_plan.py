@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.assignment.splits import place
+from distributed_input.order.splits import place
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from tests.unit.distributed_input.sidecar.system import NUMBERS
 

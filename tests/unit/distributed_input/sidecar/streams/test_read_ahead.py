@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.sidecar_memory import most_read_ahead
-from distributed_input.assignment.splits import place
+from distributed_input.order.splits import place
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.sidecar.streams.epoch_plan import EpochPlan
 from distributed_input.sidecar.streams.read_ahead import (

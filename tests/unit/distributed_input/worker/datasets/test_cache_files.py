@@ -16,14 +16,14 @@ import tensorflow as tf
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata import export
-from distributed_input.tfdata.graph import caches
-from distributed_input.tfdata.graph.canonical import serialize
+from distributed_input.graph import export
+from distributed_input.graph.definition import caches
+from distributed_input.graph.definition.canonical import serialize
 from distributed_input.worker.datasets import cache_files
 from distributed_input.worker.datasets.cache_files import CacheWriter, SplitCaches
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_opener import SplitOpener
-from tests.unit.distributed_input.tfdata.graphcases import module_of, with_policy
+from tests.unit.distributed_input.graph.graphcases import module_of, with_policy
 
 _CODE = """
 import tensorflow as tf

@@ -12,7 +12,7 @@ from distributed_input.api.errors import DatasetFnError, JobConflictError, SpecE
 from distributed_input.api.proto import types_pb2
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_opener import SplitOpener
-from tests.unit.distributed_input.tfdata.graphcases import module_of
+from tests.unit.distributed_input.graph.graphcases import module_of
 
 _CODE = """
 import os

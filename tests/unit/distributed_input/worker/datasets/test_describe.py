@@ -14,7 +14,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker.datasets import describe as describe_cache
 from distributed_input.worker.datasets.describe import DescribeCache, describe
-from tests.unit.distributed_input.tfdata.graphcases import module_of
+from tests.unit.distributed_input.graph.graphcases import module_of
 
 _CODE = """
 import numpy as np

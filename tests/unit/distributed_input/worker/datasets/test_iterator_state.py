@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.tfdata.graph import canonical, node_defs, serialization
-from distributed_input.tfdata.random.element_keys import key_elements
-from distributed_input.tfdata.random.seeds import reseed
-from distributed_input.tfdata.row_skips import RowSkip
+from distributed_input.graph.definition import canonical, node_defs, serialization
+from distributed_input.graph.random.element_keys import key_elements
+from distributed_input.graph.random.seeds import reseed
+from distributed_input.graph.row_skips import RowSkip
 from distributed_input.worker.datasets import iterator_state as module
 from distributed_input.worker.datasets.iterator_state import (
     SavableIterator,

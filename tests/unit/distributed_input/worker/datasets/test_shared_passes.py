@@ -13,9 +13,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distributed_input.graph.definition.canonical import serialize
+from distributed_input.graph.sharding import find_record_shard
 from distributed_input.rows.elements import ElementSpec, Leaf
-from distributed_input.tfdata.graph.canonical import serialize
-from distributed_input.tfdata.sharding import find_record_shard
 from distributed_input.worker.datasets import shared_passes
 from distributed_input.worker.datasets.shared_passes import Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import options_of

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from distributed_input.graph.definition import canonical, serialization
+from distributed_input.graph.type_specs import from_tf
 from distributed_input.rows.encode import make_encoder
-from distributed_input.tfdata.graph import canonical, serialization
-from distributed_input.tfdata.type_specs import from_tf
 from distributed_input.worker.datasets import split_iterator
 from distributed_input.worker.datasets import split_iterator as module
 from distributed_input.worker.datasets.iterator_state import identify

@@ -13,14 +13,14 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.tfdata import batching, buffers
-from distributed_input.tfdata.export import export_job
+from distributed_input.graph import batching, buffers
+from distributed_input.graph.export import export_job
 from distributed_input.worker.datasets import shared_passes, split_opener
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from testing.bench.shuffles import PIPELINES, alone, in_splits, share_deviation, windows
-from tests.unit.distributed_input.tfdata.graphcases import module_of
+from tests.unit.distributed_input.graph.graphcases import module_of
 
 # Entry points; CALLS has the split of each call.
 _CODE = """

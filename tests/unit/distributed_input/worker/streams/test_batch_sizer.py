@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from distributed_input.api.proto import types_pb2
+from distributed_input.graph.type_specs import from_tf
 from distributed_input.rows.blocks import BLOCK_BYTES
-from distributed_input.tfdata.type_specs import from_tf
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.streams import batch_sizer
 from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate

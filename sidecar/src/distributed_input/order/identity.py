@@ -1,0 +1,124 @@
+"""The identity of the dataset that a position belongs to. Pure.
+
+A position is valid only for the job whose rows it counts. A saved position therefore contains the
+dataset, its definition, and everything else that the order of rows depends on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from distributed_input.api.errors import PositionError
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.order.jobs import input_of
+
+FORMAT = 1
+"""Version of saved positions."""
+ORDER_VERSION = 1
+"""Version of the seeds of random ops that order rows. 0: the dataset has no such ops."""
+
+
+def fingerprint(job: types_pb2.Job) -> int:
+    """Return the fingerprint of a job's definitions, not 0; 0 if it has none."""
+    if not job.definitions:
+        return 0
+    data = b"".join(value.to_bytes(8, "little") for value in job.definitions)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") | 1
+
+
+def describe_dataset(job: types_pb2.Job) -> str:
+    """Return the entry point of a job and its arguments; "" if the trainer brings the dataset.
+
+    The folder of the code is not included: it differs between a laptop and a cluster.
+    """
+    entry = job.entry_point
+    return f"{entry.target} {entry.args_json or '{}'}" if job.HasField("entry_point") else ""
+
+
+def stamp(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
+    """Add the identity of the job's dataset to a position, in place, unless it has one."""
+    if not position.format:
+        position.format = FORMAT
+        position.num_splits = job.num_splits
+        position.mode = job.mode
+        accept_dataset(position, job)
+
+
+def accept_dataset(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
+    """Replace the dataset of a position by that of the job, in place.
+
+    The number of splits and the other values that the order depends on stay.
+    """
+    position.dataset = describe_dataset(job)
+    position.definition = fingerprint(job)
+    position.definition_version = job.definition_version
+    position.order_version = job.order_version
+
+
+def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
+    """Check that a position belongs to a job.
+
+    Law: a position that was stamped with the job is valid.
+
+    Raises:
+        PositionError: it does not. The message has both values and the remedy.
+    """
+    if position.format != FORMAT:
+        raise PositionError(
+            f"the checkpoint has a position of format {position.format}, and this version of "
+            f"distributed-input reads format {FORMAT}: use the version that saved it"
+        )
+    modes = {number: name.lower() for name, number in types_pb2.ProcessingMode.items()}
+    fields = [
+        ("name", input_of(position.job), input_of(job.name)),  # of any job of the input
+        ("spec.partitions", position.partitions, job.partitions),
+        ("spec.seed", position.seed, job.seed),
+        ("spec.batching.globalBatchSize", position.global_batch_size, job.global_batch_size),
+        ("spec.numSplits", position.num_splits, job.num_splits),
+        (
+            "spec.processingMode",
+            modes.get(position.mode, f"unknown ({position.mode})"),
+            modes[job.mode],
+        ),
+    ]
+    for field, saved, now in fields:
+        if saved != now:
+            raise PositionError(
+                f"the checkpoint was saved with {field} = {saved!r}, the job now has {now!r}: "
+                "the order of rows depends on it. Restore the value, or start without the "
+                "checkpoint"
+            )
+    _check_order(position, job)
+    _check_dataset(position, job)
+
+
+def _check_order(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
+    """Raise PositionError if random ops have other seeds now."""
+    if position.order_version != job.order_version:
+        raise PositionError(
+            f"the checkpoint was saved with version {position.order_version} of the order of rows, "
+            f"the job now has version {job.order_version} (0: without random operations). {_REMEDY}"
+        )
+
+
+def _check_dataset(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
+    dataset = describe_dataset(job)
+    if position.dataset and position.dataset != dataset:
+        raise PositionError(
+            f"the checkpoint was saved with the dataset {position.dataset}, the job now has "
+            f"{dataset or 'a dataset of the trainer'}. {_REMEDY}"
+        )
+    definition = fingerprint(job)
+    comparable = position.definition_version == job.definition_version
+    if position.definition and definition and comparable and position.definition != definition:
+        raise PositionError(
+            f"the dataset has changed since the checkpoint was saved: its definition was "
+            f"{position.definition:016x} and is now {definition:016x}. The definition is the graph "
+            f"of every split, with its list of files. {_REMEDY}"
+        )
+
+
+_REMEDY = (
+    "Restore the dataset, or start without the checkpoint. To continue at the same step of the "
+    "changed dataset, which may repeat or skip rows: connect(..., accept_changed_dataset=True)"
+)

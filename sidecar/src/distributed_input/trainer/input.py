@@ -1,0 +1,328 @@
+"""The trainer's API: `connect()`, and an input's batches as arrays, tensors or datasets."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from distributed_input.api.environment import DIR_ENV, JOB_ENV
+from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError, short
+from distributed_input.api.proto import types_pb2
+from distributed_input.order.jobs import check_name
+from distributed_input.order.share import are_divided
+from distributed_input.trainer import position_log
+from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.epoch_state import without_traceback
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from distributed_input.trainer.tensorflow.checkpoint import InputState
+
+DEFAULT_FOLDER = "/run/distributed-input"
+
+
+@short
+def connect(
+    name: str = "",
+    *,
+    job: str | None = None,
+    timeout: float = 60.0,
+    accept_changed_dataset: bool = False,
+) -> Input:
+    """Connect to the sidecar of this trainer.
+
+    Args:
+        name: the name of the DistributedInput; optional if the sidecar serves one input.
+        job: the name of one of the input's jobs. Each job has its own epochs and positions, and
+            trainers that use the same name share them. Default: the value of the environment
+            variable DISTRIBUTED_INPUT_JOB, or else the input's own job.
+        timeout: seconds to wait for the sidecar, or a quarter of them if its folder is missing.
+        accept_changed_dataset: restore positions that were saved with another dataset, or before
+            its files or code changed. Rows may then be repeated or skipped. Default: such a
+            position is an error.
+
+    Returns:
+        The input. Use it as a context manager, or call `close`.
+
+    Raises:
+        UnavailableError: no sidecar answered; the message explains how to start one.
+        ConfigError: the sidecar serves no input of that name, or `job` is not a valid name.
+    """
+    folder = Path(os.environ.get(DIR_ENV) or DEFAULT_FOLDER)
+    job_name = os.environ.get(JOB_ENV, "") if job is None else job
+    consumer = Consumer(folder, name, timeout, check_name(job_name), accept_changed_dataset)
+    return Input(consumer)
+
+
+class Input:
+    """One DistributedInput, as one trainer process reads it.
+
+    A new iterator starts the next epoch and drops the rest of a running one, so use one iterator
+    at a time. Every batch is this process's part of a global batch.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._opened: tuple[object, int, int | None] | None = None
+        self._state: InputState | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the DistributedInput resource."""
+        return self._consumer.welcome.input
+
+    @property
+    def job(self) -> str:
+        """The name of the job; empty: the input's own job."""
+        return self._consumer.job
+
+    @property
+    def consumer(self) -> tuple[int, int]:
+        """The pair (index, count) of this trainer among the trainers that share the job."""
+        return self._consumer.welcome.consumer, self._consumer.welcome.consumers
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings about the job's definition."""
+        return list(self._consumer.opened.job.warnings)
+
+    # Iterating.
+
+    @short
+    def numpy(self) -> Iterator[Any]:
+        """Iterate over the next epoch's batches as nested numpy arrays, without TensorFlow.
+
+        Numbers of fixed shape are read-only views of shared memory: copy the arrays that you keep
+        for long. Ragged and sparse components are `Ragged` and `Sparse` values.
+
+        Raises:
+            DistributedInputError: see `distributed_input.api.errors`. After a retryable error, a
+                new iterator continues behind the last batch.
+        """
+        self._open(None, 1, None)
+        self._consumer.count_steps(None)
+        generation = self._consumer.begin()
+        return _Batches(self._consumer.arrays(generation))
+
+    @short
+    def dataset(
+        self,
+        dataset: Callable[[Any], tf.data.Dataset] | tf.data.Dataset | None = None,
+        *,
+        global_batch_size: int | None = None,
+    ) -> tf.data.Dataset:
+        """Return the input as a plain `tf.data.Dataset` of this process's batches.
+
+        Args:
+            dataset: a `dataset_fn(input_context)` or a dataset, if the resource names none.
+            global_batch_size: rows of all trainers in a step. Default: the resource's value, the
+                argument of `get_per_replica_batch_size`, or the batch size of a plain dataset.
+        """
+        from distributed_input.trainer.tensorflow import dataset as units
+        from distributed_input.trainer.tensorflow import keras_fit
+
+        self._open(dataset, 1, global_batch_size)
+        self._consumer.count_steps(None, prefetches=True)
+        plain = units.as_dataset(self._consumer)
+        return keras_fit.WholeEpochDataset(plain)
+
+    @short
+    def distribute(
+        self,
+        strategy: tf.distribute.Strategy,
+        dataset: Callable[[Any], tf.data.Dataset] | tf.data.Dataset | None = None,
+        *,
+        global_batch_size: int | None = None,
+        options: tf.distribute.InputOptions | None = None,
+    ) -> tf.distribute.DistributedDataset:
+        """Return the input as a native `tf.distribute.DistributedDataset` of `strategy`.
+
+        Args:
+            strategy: the strategy; its replicas share every batch.
+            dataset: see `dataset`.
+            global_batch_size: see `dataset`.
+            options: see `strategy.distribute_datasets_from_function`.
+
+        Raises:
+            ConfigError: the strategy needs more than one iterator in this process.
+        """
+        from distributed_input.trainer.tensorflow import dataset as units
+        from distributed_input.trainer.tensorflow import distribute
+        from distributed_input.trainer.tensorflow.element_parts import divide
+
+        distribute.check(strategy, options)
+        replicas = distribute.local_replicas(strategy)
+        self._open(dataset, replicas, global_batch_size)
+        plain = units.as_dataset(self._consumer)
+        if replicas > 1 and are_divided(self._consumer.opened.job):
+            plain = divide(plain, replicas)
+        return distribute.distributed(strategy, plain, self._consumer, options)
+
+    @property
+    def element_spec(self) -> Any:
+        """The nested `tf.TypeSpec` of the elements of `dataset`, known before the first batch."""
+        from distributed_input.trainer.tensorflow import dataset as units
+        from distributed_input.trainer.tensorflow import decode as tf_decode
+
+        self._open(None, 1, None)
+        return tf_decode.element_spec(self._consumer.spec, units.leading(self._consumer))
+
+    # Positions.
+
+    @short
+    def position(self, batches: int | None = None, *, epoch_over: bool = False) -> bytes:
+        """Return the position of the loop: a small value that any checkpoint can hold.
+
+        With `distribute`, it is behind the last batch that the loop has consumed, however many
+        batches the native iterator has prefetched. With `numpy`, it is behind the last batch that
+        was returned.
+
+        Args:
+            batches: the number of batches of the running epoch that the loop has consumed. It is
+                required with `dataset` and with the default strategy, because TensorFlow prefetches
+                batches and does not report which ones the loop has consumed.
+            epoch_over: if these are all batches of the epoch, continue with the next epoch. Pass it
+                with `dataset` when the loop over the epoch has ended. Without it, the position is
+                behind the last batch, and the next iterator ends at once, as a restored one of
+                TensorFlow does. With `numpy` and `distribute`, the end is known.
+
+        Raises:
+            PositionError: the number of consumed batches is unknown, or more than were read.
+        """
+        consumer = self._consumer
+        if batches is not None and not 0 <= batches <= consumer.received_units:
+            raise PositionError(
+                f"position(batches={batches}): {consumer.received_units} batches of this epoch "
+                "were read since the iterator began: count those that the loop has used"
+            )
+        units = consumer.requested_units()
+        if units is None and batches is None and consumer.prefetches and consumer.generation:
+            raise PositionError(
+                "a plain dataset prefetches, so the number of batches that the loop has consumed "
+                "is unknown: read with distribute() and a strategy (OneDeviceStrategy for one "
+                "device), or count the batches and call position(batches=...)"
+            )
+        if units is not None:
+            saved = consumer.position(units, epoch_over)
+        else:  # without prefetching, only a loop that has used all batches reads the end
+            saved = consumer.position(batches, epoch_over or not consumer.prefetches)
+        data: bytes = saved.SerializeToString()
+        return data
+
+    @property
+    def generation(self) -> int:
+        """The number of epochs begun on this connection; every new iterator adds one or more."""
+        return self._consumer.generation
+
+    @property
+    def state(self) -> InputState:
+        """The position as a part of a checkpoint: `tf.train.Checkpoint(input=train.state)`."""
+        from distributed_input.trainer.tensorflow.checkpoint import InputState
+
+        if self._state is None:
+            self._state = InputState(self)
+        return self._state
+
+    def restore(self, position: bytes) -> None:
+        """Continue at a position that this or another process saved.
+
+        A running iterator of `distribute` moves to the position, as those of TensorFlow do, if the
+        same thread restores and iterates. All other running iterators raise PositionError.
+        """
+        self._consumer.restore(position_log.parse(position))
+
+    def close(self) -> None:
+        """Stop reading. Batches in use stay valid."""
+        self._consumer.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError(
+            f"input {self.name} cannot be sent to another process: iterate in this one (with "
+            "PyTorch: DataLoader(..., num_workers=0)), or call connect() in the process that "
+            "iterates"
+        )
+
+    def __enter__(self) -> Input:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Opening the job.
+
+    def _open(self, dataset: Any, replicas: int, global_batch_size: int | None) -> None:
+        """Open the job once; a later call must not change it while it is being read."""
+        requested = (dataset, replicas, global_batch_size)
+        if self._opened is not None:
+            reuse = dataset is None and global_batch_size is None
+            if self._opened == requested or (reuse and replicas == self._opened[1]):
+                return
+            if reuse and self._consumer.generation:
+                raise ConfigError(
+                    f"input {self.name} is being iterated for {self._opened[1]} replicas: "
+                    "connect() again to read it another way"
+                )
+            if reuse:
+                dataset, _, global_batch_size = self._opened
+        draft, data = self._draft(dataset, global_batch_size)
+        self._consumer.open(draft, data, replicas)
+        self._opened = (dataset, replicas, global_batch_size)
+        consumers = self._consumer.welcome.consumers
+        if consumers > 1 and are_divided(self._consumer.opened.job):
+            warnings.warn(
+                f"no batch size is known, so each element of the dataset is a step of one of the "
+                f"{consumers} trainers. TensorFlow divides each element among them: set "
+                "global_batch_size, or end the dataset with batch",
+                stacklevel=4,
+            )
+
+    def _draft(self, dataset: Any, global_batch_size: int | None) -> tuple[types_pb2.Job, bytes]:
+        draft = types_pb2.Job()
+        draft.CopyFrom(self._consumer.welcome.config)
+        if global_batch_size is not None:
+            if global_batch_size < 1:
+                raise ConfigError(f"global_batch_size={global_batch_size}: must be 1 or more")
+            draft.global_batch_size = global_batch_size
+        if dataset is None:
+            return draft, b""
+        if not self._consumer.welcome.from_trainer:
+            raise ConfigError(
+                f"input {self.name} names its dataset ({draft.entry_point.target}) and the trainer "
+                "passes another: omit the argument, or set spec.dataset to {type: Trainer}"
+            )
+        if self._consumer.welcome.consumer:  # consumer 0 registers the dataset of all consumers
+            return draft, b""
+        from distributed_input.graph import export
+
+        return export.export_job(draft, dataset)
+
+
+class _Batches:
+    """An iterator that raises its error again, where a generator would report the end."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._error: DistributedInputError | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    @short
+    def __next__(self) -> Any:
+        if self._error is not None:
+            raise without_traceback(self._error)
+        try:
+            return next(self._batches)
+        except DistributedInputError as error:
+            self._error = without_traceback(error)
+            raise

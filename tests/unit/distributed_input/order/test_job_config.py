@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from distributed_input.api.config import InputConfig
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.proto import types_pb2
+from distributed_input.order.job_config import job_of_config
+
+ENTRY_POINT = {"entryPoint": "data:train", "args": {"b": 1, "a": 2}, "source": {"path": "/code"}}
+
+
+def job_of(name: str, spec: dict[str, Any]) -> types_pb2.Job:
+    return job_of_config(name, InputConfig.from_json(spec))
+
+
+def test_an_empty_spec_gives_the_defaults() -> None:
+    assert job_of("train", {}) == types_pb2.Job(name="train")
+
+
+def test_all_fields_of_the_spec_are_used() -> None:
+    job = job_of(
+        "train",
+        {
+            "seed": 5,
+            "processingMode": "parallel_epochs",
+            "numSplits": 8,
+            "partitions": 4,
+            "batching": {"globalBatchSize": 16, "remainder": "pad"},
+            "epochs": 3,
+            "determinism": "strict",
+        },
+    )
+    assert job == types_pb2.Job(
+        name="train",
+        seed=5,
+        mode=types_pb2.PARALLEL_EPOCHS,
+        num_splits=8,
+        partitions=4,
+        global_batch_size=16,
+        remainder=types_pb2.PAD,
+        epochs=3,
+        strict=True,
+    )
+
+
+def test_the_dataset_id_depends_on_the_entry_point_alone() -> None:
+    job = job_of("train", {"dataset": ENTRY_POINT})
+    assert job.entry_point == types_pb2.EntryPoint(
+        target="data:train", args_json='{"a": 2, "b": 1}', path="/code"
+    )
+    reordered = {**ENTRY_POINT, "args": {"a": 2, "b": 1}}
+    assert job_of("eval", {"dataset": reordered, "seed": 9}).dataset_id == job.dataset_id
+    other = {**ENTRY_POINT, "args": {"a": 3, "b": 1}}
+    assert job_of("train", {"dataset": other}).dataset_id != job.dataset_id
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"processingMode": "x"}, "processingMode"),
+        ({"batching": {"remainder": "x"}}, "remainder"),
+    ],
+)
+def test_the_error_of_an_unknown_value_has_the_field(spec: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=f"{field}: expected one of .*, got 'x'"):
+        job_of("train", spec)

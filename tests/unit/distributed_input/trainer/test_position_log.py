@@ -1,0 +1,85 @@
+"""The position log returns the position behind any number of consumed units."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed_input.api.errors import PositionError
+from distributed_input.api.proto import trainer_pb2
+from distributed_input.trainer import position_log
+from distributed_input.trainer.position_log import PositionLog, behind, parse
+
+Position = trainer_pb2.Position
+Unit = trainer_pb2.Unit
+
+
+def start(epoch: int = 0) -> Position:
+    return Position(job="train", epoch=epoch)
+
+
+@given(steps=st.integers(1, 50), per_step=st.integers(1, 4), data=st.data())
+def test_the_log_returns_for_each_step_the_position_saved_behind_it(
+    steps: int, per_step: int, data: st.DataObject
+) -> None:
+    log = PositionLog()
+    for step in range(1, steps + 1):
+        log.append(step * per_step, Position(step=step, base_step=step))
+    step = data.draw(st.integers(1, steps))
+    extra = data.draw(st.integers(0, per_step - 1))
+    found = log.at(step * per_step + extra, per_step, start())
+    units = per_step if extra else 0
+    assert found == Position(step=step, base_step=step, extra_units=extra, units_per_step=units)
+
+
+@given(
+    saved=st.sets(st.integers(1, 60)),
+    units=st.integers(0, 80),
+    per_step=st.integers(1, 4),
+)
+def test_steps_without_a_saved_position_are_counted_from_the_last_one(
+    saved: set[int], units: int, per_step: int
+) -> None:
+    log = PositionLog()
+    log.append(0, start(3))
+    for step in sorted(saved):
+        log.append(step * per_step, Position(job="train", epoch=3, step=step))
+    found = log.at(units, per_step, start())
+    assert (found.epoch, found.job) == (3, "train")
+    assert found.step * per_step + found.extra_units == units
+
+
+def test_positions_older_than_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(position_log, "HISTORY_STEPS", 3)
+    log = PositionLog()
+    for step in range(6):
+        log.append(step, Position(step=step))
+    assert log.at(3, 1, start()).step == 3
+    with pytest.raises(PositionError, match="more than 3 steps behind"):
+        log.at(2, 1, start())
+
+
+def test_the_position_behind_units_is_that_of_the_last_one_that_has_it() -> None:
+    begun, saved = Position(step=3), Position(step=5)
+    plain, anchored = Unit(index=0), Unit(index=1, after=saved)
+    assert behind(begun, [plain], 2) == Position(step=3, extra_units=1, units_per_step=2)
+    assert behind(begun, [plain, plain], 2) == Position(step=4)
+    assert behind(begun, [plain, anchored], 2) == saved
+    assert behind(begun, [anchored, plain, plain, plain], 2) == Position(
+        step=6, extra_units=1, units_per_step=2
+    )
+    assert begun == Position(step=3), "the argument stays as it was"
+
+
+def test_bytes_that_are_not_a_position_are_refused() -> None:
+    assert parse(start().SerializeToString()) == start()
+    with pytest.raises(PositionError, match="no valid position"):
+        parse(b"\xff" * 20)
+
+
+def test_a_log_that_begins_with_the_first_step_has_lost_nothing() -> None:
+    log = PositionLog()
+    for step in (1, 2):
+        log.append(2 * step, Position(step=step))
+    assert log.at(1, 2, start(3)) == Position(epoch=3, extra_units=1, units_per_step=2, job="train")
