@@ -32,7 +32,7 @@ QUICK = (
 )
 TESTS = (
     *(f"{_UNIT}/{part}" for part in ("client", "runner", "runtime", "sidecar", "worker")),
-    *(f"{_UNIT}/{part}" for part in ("test_client.py", "test_sidecar.py")),
+    *(f"{_UNIT}/{part}" for part in ("test_trainer.py", "test_sidecar.py")),
     *(f"{_RUN}/test_{part}.py" for part in ("local", "run_supervision", "run_real_processes")),
 )
 NOT_ON_MACOS = {
