@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
@@ -46,6 +47,14 @@ def _dense(row: Any) -> dict[str, Any]:
 def dense(ctx: Any) -> tf.data.Dataset:
     """Return single rows of fixed shapes; the workers batch them."""
     return _numbers(ctx).map(_dense)
+
+
+def four_bits(ctx: Any) -> tf.data.Dataset:
+    """Return single rows of a type that tf.data cannot batch; the workers batch them."""
+    numbers = np.arange(ROWS * 3).reshape(ROWS, 3) % 7
+    parts = tf.data.Dataset.from_tensor_slices(numbers.astype(ml_dtypes.float4_e2m1fn))
+    parts = parts.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+    return tf.data.Dataset.zip({"id": _numbers(ctx), "weights": parts})
 
 
 def _varied(row: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ assert devices.CPUS  # configured before TensorFlow starts
 # Entry points with single rows, which are batched by 8, and `varied`, which has batches of 3.
 ROWWISE: dict[str, Callable[[Any], tf.data.Dataset]] = {
     "dense": element_types.dense,
+    "four_bits": element_types.four_bits,
     "varied": element_types.varied,
     "single_varied": element_types.single_varied,
     "parsed_rows": element_types.parsed_rows,
@@ -103,6 +104,8 @@ def rows_of(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _rows_of_leaf(leaf: Any) -> list[Any]:
+    if isinstance(leaf, tf.Tensor):
+        return list(leaf.numpy())  # TensorFlow has no slices of some types
     if not isinstance(leaf, tf.sparse.SparseTensor):
         return list(leaf)
     rest = leaf.dense_shape[1:]

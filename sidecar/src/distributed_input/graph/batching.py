@@ -27,6 +27,8 @@ from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
 
 def can_batch(spec: ElementSpec, batched: bool) -> bool:
     """Return whether `batch_rows` keeps the rows of the dataset unchanged."""
+    if not all(map(_has_kernel, spec.leaves)):
+        return False
     return spec.is_static if batched else all(map(_can_batch, spec.leaves))
 
 
@@ -88,6 +90,11 @@ def _of_any_rows(spec: tf.TypeSpec) -> tf.TypeSpec:
     if isinstance(spec, NoneTensorSpec):
         return spec
     return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+
+
+def _has_kernel(leaf: Leaf) -> bool:
+    """Return whether TensorFlow can copy a tensor into a batch: not float8, float4, int4, uint4."""
+    return leaf.is_string or leaf.dtype == "bfloat16" or numpy_dtype(leaf.dtype).isbuiltin == 1
 
 
 def _can_batch(leaf: Leaf) -> bool:

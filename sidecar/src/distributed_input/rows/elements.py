@@ -33,6 +33,7 @@ _EXTENDED = {
     "float8_e4m3fnuz": 1,
     "float8_e4m3b11fnuz": 1,
     "float8_e5m2fnuz": 1,
+    "float4_e2m1fn": 1,
     "int4": 1,
     "uint4": 1,
 }

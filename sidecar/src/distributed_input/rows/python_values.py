@@ -70,7 +70,9 @@ def _is_exact(natural: _Array, array: _Array) -> Any:
         found = [bool(_is_exact(np.asarray(before), np.asarray(after))) for before, after in pairs]
         return np.reshape(found, natural.shape)
     if natural.dtype.kind not in "iu":  # a float that is rounded must not become infinite
-        return np.isfinite(array) == np.isfinite(natural)
+        # A type without infinity and NaN (float4_e2m1fn) has its largest number in their place.
+        largest = np.asarray(np.inf).astype(array.dtype).real.astype(np.float64)
+        return (np.isfinite(array) == np.isfinite(natural)) & ~(np.abs(natural) > largest)
     if array.dtype.kind in "iu":
         return array == natural
     return array.real.astype(natural.dtype) == natural

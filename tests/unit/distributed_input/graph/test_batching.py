@@ -66,6 +66,12 @@ def test_rows_that_a_batch_would_change_are_not_batched(make: Callable[[], Data]
     assert not can_batch(from_tf(make().element_spec), False)
 
 
+@pytest.mark.parametrize("dtype", ["float4_e2m1fn", "float8_e4m3fn", "int4"])
+@pytest.mark.parametrize("batched", [False, True])
+def test_types_that_tensorflow_cannot_batch_are_not_batched(dtype: str, batched: bool) -> None:
+    assert not can_batch(from_tf(tf.TensorSpec([2], dtype)), batched)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_rebatching_keeps_the_rows(size: int) -> None:
     rows = ROWS.map(lambda x: {"s": tf.fill([2], tf.strings.as_string(x)), "n": x})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -70,6 +71,7 @@ def test_a_value_is_converted_without_a_change_or_refused(value: Any, dtype: str
         ("uint8", [[1], [255]], np.array([[1], [255]], np.uint8)),
         ("int64", [], np.zeros(0, np.int64)),
         ("complex64", 1.5, np.complex64(1.5)),
+        ("float4_e2m1fn", [-6, 1.4], np.array([-6, 1.5], ml_dtypes.float4_e2m1fn)),
     ],
 )
 def test_a_value_that_fits_is_converted(dtype: str, value: Any, expected: Any) -> None:
@@ -98,6 +100,9 @@ def test_a_value_that_fits_is_converted(dtype: str, value: Any, expected: Any) -
         ("bool", 2, r"is int \(2\), expected bool"),
         ("uint64", -1, "is -1, which uint64 cannot represent"),
         ("int32", 1 << 40, "is 1099511627776, which int32 cannot represent"),
+        ("float4_e2m1fn", 9, "is 9, which float4_e2m1fn cannot represent"),
+        ("float4_e2m1fn", [0.5, -9.5], "is -9.5, which float4_e2m1fn cannot represent"),
+        ("float4_e2m1fn", math.nan, "is nan, which float4_e2m1fn cannot represent"),
     ],
 )
 def test_a_value_that_would_change_is_refused(dtype: str, value: Any, message: str) -> None:
