@@ -29,11 +29,11 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 	--with grpcio-tools==1.62.3 --with 'setuptools<80' python -m grpc_tools.protoc -I.
 PROTOS = distributed_input/api/proto/*.proto
 
-# `make test` runs three parts at a time, because parts often wait. It starts them in this order: first
+# `make test` runs two parts at a time, because parts often wait. It starts them in this order: first
 # the parts that need the cluster's tools, then short parts, then long ones.
 PARTS := tools cluster e2e operator charts publishing \
 	lint types contracts site protos-check crds-check integration faults unit compat
-JOBS ?= 3
+JOBS ?= 2
 
 .PHONY: help setup run test check quick-unit tools lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
