@@ -446,3 +446,21 @@ def test_a_position_of_a_job_with_other_splits_is_refused(tmp_path: Path, sideca
     consumer.restore(position)
     with pytest.raises(PositionError, match=r"spec\.numSplits"):
         consumer.begin()
+
+
+def test_a_position_saved_before_the_job_was_opened_restores_its_start(
+    tmp_path: Path, sidecar: Sidecar
+) -> None:
+    """As a CheckpointManager does that saves before the first step."""
+    consumer = Consumer(tmp_path, "", SECONDS)
+    position = trainer_pb2.Position.FromString(consumer.position().SerializeToString())
+    consumer.open(types_pb2.Job(), b"", 1)
+    trainer = sidecar.trainer()
+    consumer.begin()
+    assert trainer.start().epoch == 0
+    consumer.begin()
+    assert trainer.start().epoch == 1
+    consumer.restore(position)
+    consumer.begin()
+    start = trainer.start()
+    assert (start.epoch, start.position.step, start.position.job) == (0, 0, "train")
