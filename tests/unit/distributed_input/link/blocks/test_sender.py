@@ -22,7 +22,6 @@ from distributed_input.link.blocks import sender as module
 from distributed_input.link.blocks.frames import Frame
 from distributed_input.link.blocks.open_streams import OpenStreams, StreamCounters
 from distributed_input.link.blocks.sender import Connection
-from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.worker.streams.running_split import RunningSplit
@@ -372,13 +371,3 @@ def test_a_connection_closes_when_its_requests_end(breaks: bool) -> None:
     assert not list(connection.frames())
     connection.open(1, request(), UNLIMITED)
     assert streams.idle.is_set()
-
-
-def test_a_message_has_the_block_of_each_stream() -> None:
-    connection, _ = connection_of(Splits([3]))
-    for number in (4, 8):
-        connection.open(number, request(number), UNLIMITED)
-    message = worker_pb2.ConnectResponse.FromString(frames.encode(connection._next_frames() or ()))
-    assert [one.stream for one in message.blocks] == [4, 8]
-    (first, second) = (blocks.decode(one.block.SerializeToString()) for one in message.blocks)
-    assert rows_in([first]) == rows_in([second]) == [0, 1, 2]
