@@ -21,7 +21,7 @@ from testing.delivery.virtual.primitives import SimThreading, SimTime, current
 from testing.delivery.virtual.sockets import SimSelect, SimSocketModule
 
 _PARTS = tuple(
-    f"distributed_input.{one}." for one in ("dispatcher", "worker", "sidecar", "client", "link")
+    f"distributed_input.{one}." for one in ("dispatcher", "worker", "sidecar", "trainer", "link")
 )
 _MIN_REPLAY_SECONDS = 0.01  # splits take less than a second, and states are to be used
 _installed: list[bool] = []
@@ -91,12 +91,13 @@ def install() -> None:
 
     replaced = {"threading": SimThreading, "time": SimTime, "socket": SimSocketModule}
     replaced |= {"select": SimSelect, "uuid": _Uuid}
+    assert all(any(name.startswith(part) for name in sys.modules) for part in _PARTS)
     for name, module in list(sys.modules.items()):
         if name.startswith(_PARTS):
             for attribute, replacement in replaced.items():
                 if attribute in vars(module):
                     setattr(module, attribute, replacement)
-            if vars(module).get("os") is os and ".client." in name:
+            if vars(module).get("os") is os and ".trainer." in name:
                 module.os = _Os()
             _replace_defaults(module)
     _install_faults()

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from distributed_input.api.errors import DistributedInputError, FencedError
 
 Consumer: TypeAlias = Any
-"""A `client.consumer.Consumer`, which imports this module."""
+"""A `trainer.consumer.Consumer`, which imports this module."""
 _consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 _lock = threading.Lock()
 
