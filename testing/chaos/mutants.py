@@ -137,7 +137,7 @@ def slots_leak(real: Any, self: Any, offset: int) -> None:
         real(self, offset)
 
 
-@_mutant("sidecar.inputs.reader_sessions:ReaderSessions.attach")
+@_mutant("sidecar.inputs.job_sessions:JobSessions.attach")
 def first_messages_in_any_order(real: Any, self: Any, session: Any) -> None:
     """Let the trainer read whose first message is handled last, not the one that connected last."""
     if self._current is not None:
@@ -159,7 +159,7 @@ def failing_streams_wake_each_other(real: Any, self: Any, worker_id: str, failed
     self.wake()
 
 
-@_mutant("sidecar.inputs.reader_sessions:ReaderSessions.refuse")
+@_mutant("sidecar.inputs.job_sessions:JobSessions.refuse")
 def ignore_fencing(_: Any, self: Any, error: Any) -> None:
     """Continue a sidecar whose consumer index was taken by another one."""
 

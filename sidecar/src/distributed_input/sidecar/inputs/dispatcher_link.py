@@ -31,7 +31,7 @@ from distributed_input.link.credentials import Credentials
 from distributed_input.link.heartbeats.dispatcher_client import CALL_SECONDS, DispatcherClient
 from distributed_input.order.jobs import is_same
 from distributed_input.runtime import logs
-from distributed_input.sidecar.inputs.reader_sessions import ConsumerStats
+from distributed_input.sidecar.inputs.job_sessions import ConsumerStats
 from distributed_input.sidecar.steps.partition_facts import (
     LeftEpochError,
     OtherConsumerError,

@@ -32,7 +32,7 @@ from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
-from distributed_input.sidecar.inputs.reader_sessions import ReaderSessions
+from distributed_input.sidecar.inputs.job_sessions import JobSessions
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import ReadAhead, turns_of, useful_workers
 from distributed_input.sidecar.streams.stream_context import StreamStats
@@ -94,7 +94,7 @@ class JobInput:
         )
         self._read_ahead = spec.sidecar.read_ahead
         self._available_bytes = available_bytes
-        self.sessions = ReaderSessions(self.config.name, self.slots, self.streams)
+        self.sessions = JobSessions(self.config.name, self.slots, self.streams)
         may_transfer = spec.sidecar.transfer != "grpc"
         self.link = DispatcherLink(
             address, credentials, consumer, consumers, self.sessions, pod, may_transfer

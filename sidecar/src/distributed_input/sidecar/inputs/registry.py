@@ -11,7 +11,7 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.api.sidecar_memory import PROCESS_BYTES
 from distributed_input.order.jobs import check_name
 from distributed_input.sidecar.inputs.job_input import JobInput
-from distributed_input.sidecar.inputs.reader_sessions import ReaderSession
+from distributed_input.sidecar.inputs.job_sessions import JobSession
 
 _MAX_JOBS = 8  # of one input at once, because each has its own buffer
 _ROOM_SECONDS = 2.0  # limit of the wait for a job that is being closed
@@ -55,7 +55,7 @@ class InputRegistry:
         with self._lock:
             return list(self._jobs.values())
 
-    def attach(self, name: str, job: str, session: ReaderSession) -> JobInput:
+    def attach(self, name: str, job: str, session: JobSession) -> JobInput:
         """Make a session the reader of a job, and return the job; see `find`."""
         with self._lock:  # `release` must not close the job before the session reads it
             found = self.find(name, job)

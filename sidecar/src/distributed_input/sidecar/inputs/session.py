@@ -20,7 +20,7 @@ from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.inputs.job_input import JobInput
-from distributed_input.sidecar.inputs.reader_sessions import ConsumerStats
+from distributed_input.sidecar.inputs.job_sessions import ConsumerStats
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import UsefulWorkers

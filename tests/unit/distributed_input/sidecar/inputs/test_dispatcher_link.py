@@ -33,7 +33,7 @@ from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.link.credentials import Credentials
 from distributed_input.sidecar.inputs import dispatcher_link
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink, _Registered
-from distributed_input.sidecar.inputs.reader_sessions import ConsumerStats
+from distributed_input.sidecar.inputs.job_sessions import ConsumerStats
 from distributed_input.sidecar.steps.partition_facts import LeftEpochError, OtherConsumerError
 from tests.unit.distributed_input.dispatcher.builders import fact, job, without_run, worker
 from tests.unit.distributed_input.sidecar.system import System, eventually, running

@@ -12,7 +12,7 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.link.credentials import Credentials
 from distributed_input.sidecar.inputs import registry as module
 from distributed_input.sidecar.inputs.job_input import JobInput
-from distributed_input.sidecar.inputs.reader_sessions import ReaderSession
+from distributed_input.sidecar.inputs.job_sessions import JobSession
 from distributed_input.sidecar.inputs.registry import InputRegistry
 
 NO_DISPATCHER = "127.0.0.1:9"
@@ -36,7 +36,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InputR
 
 def attach_reader(job: JobInput) -> None:
     """Make the job look as if a trainer read it."""
-    job.sessions._current = cast("ReaderSession", object())
+    job.sessions._current = cast("JobSession", object())
 
 
 def detach_reader(job: JobInput) -> None:

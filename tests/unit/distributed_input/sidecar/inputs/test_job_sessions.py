@@ -15,7 +15,7 @@ from distributed_input.link.trainer.slots import Batch
 from distributed_input.order import share
 from distributed_input.sidecar.delivery import outbox
 from distributed_input.sidecar.inputs.job_input import JobInput
-from distributed_input.sidecar.inputs.reader_sessions import ConsumerStats
+from distributed_input.sidecar.inputs.job_sessions import ConsumerStats
 from distributed_input.trainer import open_consumers
 from distributed_input.trainer.consumer import Consumer
 from tests.unit.distributed_input.sidecar.system import (

@@ -48,7 +48,7 @@ class ConsumerStats:
         )
 
 
-class ReaderSession(Protocol):
+class JobSession(Protocol):
     """The session of one connected trainer."""
 
     number: int
@@ -73,7 +73,7 @@ class ReaderSession(Protocol):
         """Close the connection."""
 
 
-class ReaderSessions:
+class JobSessions:
     """The sessions of one job, and what they have delivered together. Thread-safe.
 
     Args:
@@ -86,9 +86,9 @@ class ReaderSessions:
         self._job_name = job_name
         self._slots = slots
         self._streams = streams
-        self._current: ReaderSession | None = None
-        self._reader: ReaderSession | None = None  # the one that has joined the run
-        self._counted: list[ReaderSession] = []  # sessions that `_earlier` does not include
+        self._current: JobSession | None = None
+        self._reader: JobSession | None = None  # the one that has joined the run
+        self._counted: list[JobSession] = []  # sessions that `_earlier` does not include
         self._earlier = ConsumerStats()  # of the sessions that are closed
         self._facts: Sequence[dispatcher_pb2.PartitionFact] = ()  # of the epoch before
         self._lock = threading.Lock()
@@ -98,7 +98,7 @@ class ReaderSessions:
         """Whether no trainer reads the job."""
         return self._current is None
 
-    def attach(self, session: ReaderSession) -> None:
+    def attach(self, session: JobSession) -> None:
         """Make the session that connected last the current one, and end the other.
 
         Each session has a thread. After a trainer's restart, the first message of its ended process
@@ -119,14 +119,14 @@ class ReaderSessions:
                 )
             )
 
-    def leave(self, session: ReaderSession, facts: Sequence[dispatcher_pb2.PartitionFact]) -> None:
+    def leave(self, session: JobSession, facts: Sequence[dispatcher_pb2.PartitionFact]) -> None:
         """Record that a session is no longer served, but keep the facts of its epoch."""
         self.keep_facts(session, facts)
         with self._lock:
             if self._current is session:
                 self._current = None
 
-    def detach(self, session: ReaderSession, facts: Sequence[dispatcher_pb2.PartitionFact]) -> None:
+    def detach(self, session: JobSession, facts: Sequence[dispatcher_pb2.PartitionFact]) -> None:
         """Remove a session whose trainer is gone, but keep its counts and its epoch's facts."""
         self.leave(session, facts)
         with self._lock:
@@ -135,7 +135,7 @@ class ReaderSessions:
                 self._earlier = session.stats().after(self._earlier)
 
     def keep_facts(
-        self, session: ReaderSession, facts: Sequence[dispatcher_pb2.PartitionFact]
+        self, session: JobSession, facts: Sequence[dispatcher_pb2.PartitionFact]
     ) -> None:
         """Keep the facts of an epoch that is over in this session; others may still read it."""
         with self._lock:
