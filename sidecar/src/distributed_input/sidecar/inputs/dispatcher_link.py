@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import grpc
 
@@ -67,6 +67,22 @@ class ReportingConsumer(Protocol):
         """Report to the trainer that the dispatcher refuses this consumer."""
 
 
+class _Failed(NamedTuple):
+    """Why another consumer will report no more facts about the epoch of this one.
+
+    Attributes:
+        number: number of the heartbeat that was answered.
+        own: epoch of this consumer in it.
+        other: epoch of the other consumer: a later one, which it reads, or that of its error.
+        error: text for people.
+    """
+
+    number: int
+    own: int
+    other: int
+    error: str
+
+
 @dataclass
 class _Registered:
     job: types_pb2.Job | None = None
@@ -112,7 +128,7 @@ class DispatcherLink:
         self.connected = False
         self.refused: DistributedInputError | None = None
         self.contradiction = ""
-        self._failed: tuple[int, int, str] | None = None  # epoch and number of a heartbeat, error
+        self._failed: _Failed | None = None
         self._consumer = consumer
         self._pod = pod
         self._local_share = LocalShare()
@@ -326,7 +342,7 @@ class DispatcherLink:
             if registered is not self._registered or registered.job is None:
                 return ""
             if answer.run in ("", request.run):
-                failed = answer.failed_epoch, number, answer.failed
+                failed = _Failed(number, request.epoch, answer.failed_epoch, answer.failed)
                 self._failed = failed if answer.failed else None
                 return next(iter(self.partition_facts.merge(answer.facts)), "")
             if not request.no_trainer:
@@ -404,11 +420,15 @@ class DispatcherLink:
             OtherConsumerError: an error has ended its epoch.
             LeftEpochError: it reads a later epoch.
         """
-        if self._failed is not None:
-            failed_epoch, number, error = self._failed
-            patience = 0.0 if failed_epoch == epoch else _OTHER_EPOCH_SECONDS
-            if number >= since and waited >= patience:
-                raise (LeftEpochError if failed_epoch > epoch else OtherConsumerError)(error)
+        failed = self._failed
+        if failed is None or failed.number < since:
+            return
+        patience = 0.0 if failed.other == epoch else _OTHER_EPOCH_SECONDS
+        if failed.other <= failed.own and waited >= patience:
+            raise OtherConsumerError(failed.error)
+        # An epoch that is read ahead is not the one that the other has left.
+        if failed.other > failed.own == epoch and waited >= patience:
+            raise LeftEpochError(failed.error)
 
     def _update_workers(self, workers: Iterable[dispatcher_pb2.WorkerInfo], now: float) -> None:
         if now - self._dispatcher_since < _REJOIN_SECONDS:

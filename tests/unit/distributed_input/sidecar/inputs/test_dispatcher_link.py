@@ -475,7 +475,8 @@ def test_a_fence_is_reported_with_its_cause(given: Given) -> None:
 
 def test_an_error_of_another_consumer_ends_waits_until_it_reads_again(given: Given) -> None:
     failed = answer(run="r", failed="trainer 1 has stopped", failed_epoch=4)
-    link, _, _ = given(answer(run="r"), failed, answer())
+    link, _, consumer = given(answer(run="r"), failed, answer())
+    consumer.current = ConsumerStats(epoch=4)
     link.register(job(run="r"), b"", soon())
     link._send_heartbeat()
     link.check_others(4, 1, 60)
@@ -486,11 +487,19 @@ def test_an_error_of_another_consumer_ends_waits_until_it_reads_again(given: Giv
     link.check_others(5, 2, 9.9)  # the other one may begin this epoch
     with pytest.raises(OtherConsumerError, match="trainer 1 has stopped"):
         link.check_others(5, 2, 10.0)
-    link.check_others(3, 2, 9.9)  # its last facts may be on their way
-    with pytest.raises(LeftEpochError, match="trainer 1 has stopped"):
-        link.check_others(3, 2, 10.0)
     link._send_heartbeat()
     link.check_others(4, 1, 60)
+
+
+def test_a_consumer_that_has_left_an_epoch_ends_waits_of_that_epoch_alone(given: Given) -> None:
+    link, _, consumer = given(answer(run="r", failed="trainer 1 reads epoch 5", failed_epoch=4))
+    consumer.current = ConsumerStats(epoch=3)
+    link.register(job(run="r"), b"", soon())
+    link._send_heartbeat()
+    link.check_others(3, 1, 9.9)  # its last facts may be on their way
+    with pytest.raises(LeftEpochError, match="trainer 1 reads epoch 5"):
+        link.check_others(3, 1, 10.0)
+    link.check_others(4, 1, 60)  # which the other one reads
 
 
 def test_an_error_of_another_consumer_does_not_reach_the_next_opening(given: Given) -> None:
