@@ -29,10 +29,10 @@ PROTOC = $(UV) run --quiet --isolated --no-project --no-config --python '>=3.10,
 	--with grpcio-tools==1.62.3 --with 'setuptools<80' python -m grpc_tools.protoc -I.
 PROTOS = distributed_input/api/proto/*.proto
 
-# `make test` runs two parts at a time, because parts often wait. It starts them in this order: first
-# the parts that need the cluster's tools, then short parts, then long ones.
-PARTS := tools cluster e2e operator charts publishing \
-	lint types contracts site protos-check crds-check integration faults unit compat
+# `make test` first builds the tools. Then it runs two parts at a time, because parts often wait: long
+# ones first, in this order.
+PARTS := tools e2e integration unit compat operator faults publishing charts cluster \
+	lint types contracts site protos-check crds-check
 JOBS ?= 2
 
 .PHONY: help setup run test check quick-unit tools lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
@@ -48,7 +48,9 @@ run: $(SYNCED) examples/digits/data ## Train the digits example, with its input 
 test: $(SYNCED) $(DRAWING) $(DATA) ## Run all checks and tests; print the time of each part at the end
 	@logs=$$(mktemp -d); trap 'rm -rf "$$logs"' EXIT; began=$$SECONDS; \
 	for part in $(PARTS); do echo "$$part FAILED: it did not end" >"$$logs/$$part.time"; done; \
-	$(MAKE) --no-print-directory --jobs=$(JOBS) $(PARTS:%=part-%) LOGS="$$logs" || true; \
+	$(MAKE) --no-print-directory part-tools LOGS="$$logs" || true; \
+	$(MAKE) --no-print-directory --jobs=$(JOBS) $(patsubst %,part-%,$(filter-out tools,$(PARTS))) \
+	  LOGS="$$logs" || true; \
 	printf '\n'; for part in $(PARTS); do cat "$$logs/$$part.time"; done; \
 	printf '%-14s %6d s\n' all $$((SECONDS - began)); \
 	! grep -q FAILED "$$logs"/*.time
@@ -60,8 +62,7 @@ part-%:
 	printf '%-14s %6d s, CPU %5d + %4d s  %s\n' "$*" $$used $$result >"$(LOGS)/$*.time"; \
 	{ echo "==> $*: $$result"; cat "$(LOGS)/$*.log"; }
 
-part-cluster part-operator part-charts part-publishing: part-tools
-part-e2e: part-cluster  # the same node
+part-cluster: part-e2e  # the same node
 
 check: $(SYNCED) ## Run the everyday checks in some minutes: lint, types, contracts, most unit tests, a short run
 	$(MAKE) --no-print-directory --jobs=2 lint types contracts quick-unit

@@ -145,8 +145,8 @@ def connects(listener: TransferListener, peer: Peer, folder: Path) -> str:
             if peer.encrypts:
                 connected = context_of(peer, folder).wrap_socket(connected)
                 stack.enter_context(connected)
-            next(offer.send(()))
-            connected.sendall(offer._offer.ticket)
+            message = worker_pb2.ConnectResponse.FromString(next(iter(offer.send(()))))
+            connected.sendall(message.offer.ticket)
             deadline = time.monotonic() + SECONDS
             connected.settimeout(0.05)
             while offer._accepted is None:

@@ -54,10 +54,8 @@ def parse_answer(data: bytes, now: float) -> DispatcherSample:
     Texts are kept once, because the next answer has the same ones.
 
     Raises:
-        UnusableAnswer: the answer is too large or malformed.
+        UnusableAnswer: the answer has too many or too large entries, or is malformed.
     """
-    if len(data) > MAX_BYTES:
-        raise UnusableAnswer(f"it has more than {MAX_BYTES >> 20} MiB")
     workers: dict[str, WorkerCounters] = {}
     consumers: dict[str, ConsumerCounters] = {}
     amplification = 0

@@ -159,7 +159,7 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         encrypted=resource.spec.is_encrypted,
     )
     process |= children.image_pull_policy(given.image, settings)
-    home = {"name": "HOME", "value": "/tmp"}  # noqa: S108 - private to the children.container
+    home = {"name": "HOME", "value": "/tmp"}  # noqa: S108 - private to the container
     process["env"] = children.variables(home, *given.env, *process.get("env", ()))
     process["volumeMounts"] = merge(mounts, given.volume_mounts, "volumeMounts")
     return {

@@ -304,7 +304,7 @@ def with_running_defaults(snapshot: Snapshot) -> Settings:
         live = snapshot.live("Deployment", name)
         annotations = (live.get("metadata") or {}).get("annotations") or {}
         found = annotations.get(names.DEFAULT_IMAGE_ANNOTATION)
-        if not found or not live["spec"].get("replicas"):
+        if found in (None, getattr(settings, image)) or not live["spec"].get("replicas"):
             continue
         kept = replace(settings, **{image: found})
         # Another change replaces the pods anyway, if they do not have this template.

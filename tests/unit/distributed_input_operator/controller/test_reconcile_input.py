@@ -273,3 +273,13 @@ def test_without_its_own_secret_no_child_is_created():
     assert {"Applied", "Ready"} <= {
         one["type"] for one in conditions if one["reason"] == "Leftover"
     }
+
+
+async def test_an_input_whose_spec_becomes_invalid_frees_its_slot():
+    context, _ = new_context()
+    context.rollouts.request(KEY, RolloutState.ROLLING)
+    invalid = stored_input(1)
+    invalid["spec"]["workers"] = {"replicas": "many"}
+    context.store.put(invalid)
+    await reconcile(context, KEY)
+    assert context.rollouts.state(KEY) is RolloutState.SETTLED

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import socket
 import ssl
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
 
 from distributed_input.api import names
+from distributed_input_operator.webhook import main as webhook
 from distributed_input_operator.webhook.certificates import generate
 from distributed_input_operator.webhook.main import main, parser, running
 
@@ -78,3 +81,27 @@ def test_the_certificate_is_that_of_the_operator_by_default():
     assert args.webhook_certificate is None
     assert args.webhook_secret == "distributed-input-operator-webhook"
     assert args.webhook_listen == ":9443"
+
+
+async def test_a_rotation_that_has_stopped_restarts_the_process(monkeypatch):
+    rotation, stopping = asyncio.create_task(asyncio.sleep(0)), asyncio.Event()
+    found: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def launched(*_: Any) -> Any:
+        yield rotation, asyncio.Event()
+
+    async def serve(_host: str, _port: int, failure: Any, _ready: Any) -> Any:
+        found.append(failure())
+        await rotation
+        found.append(failure())
+        stopping.set()
+        return AsyncMock()
+
+    monkeypatch.setattr(webhook.process, "load_credentials", AsyncMock())
+    monkeypatch.setattr(webhook.process, "stop_event", lambda: stopping)
+    monkeypatch.setattr(webhook.process, "own_namespace", lambda: "operators")
+    monkeypatch.setattr(webhook.health, "serve", serve)
+    monkeypatch.setattr(webhook, "running", launched)
+    await webhook._run(flags())
+    assert found == ["", "the webhook's certificate rotation has stopped"]

@@ -192,6 +192,7 @@ class _Pass:
                 if self._end is not None:
                     if isinstance(self._end, StopIteration):
                         self._readers.discard(reader)
+                        raise StopIteration  # a new one: its traceback has the caller's frames
                     raise self._end
                 if self._is_reading:
                     self._changed.wait(1.0)
