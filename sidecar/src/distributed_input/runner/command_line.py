@@ -60,10 +60,21 @@ class _Seconds(click.FloatRange):
         return seconds
 
 
+class _Count(click.IntRange):
+    """A number of things, at least one."""
+
+    name = "n"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a whole number of 1 or more", param, ctx)
+
+
+COUNT = _Count(1)
 SECONDS = _Seconds(0)
 POSITIVE_SECONDS = _Seconds(0, min_open=True)
-COUNT = click.IntRange(1)
-COUNT.name = "n"  # in the help
 
 
 def command(

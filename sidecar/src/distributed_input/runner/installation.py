@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,13 @@ def check_all(env: Mapping[str, str], namespace: str | None = None) -> Iterator[
     yield check_run_packages(installed_version)
     yield check_shared_memory(_SHARED_MEMORY)
     yield from check_folder(env)
-    yield from check_cluster(partial(kubectl.output, seconds=_KUBECTL_SECONDS), namespace)
+    yield from check_cluster(_kubectl, namespace)
+
+
+def _kubectl(*arguments: str) -> str:
+    """Return what kubectl prints. Its plugin for credentials may take longer than its requests."""
+    timeout = f"--request-timeout={_KUBECTL_SECONDS:g}s"
+    return kubectl.output(*arguments, timeout, seconds=2 * _KUBECTL_SECONDS)
 
 
 Versions = Callable[[str], str | None]

@@ -40,7 +40,7 @@ def check_target(flag: str, path: Path, is_folder: bool) -> None:
     Raises:
         ConfigError: they cannot.
     """
-    where, parent = f"{flag} {path}", path.parent
+    where, parent = f"{flag} {path}", Path(os.path.realpath(path)).parent  # links are followed
     if is_folder and os.path.lexists(path) and not path.is_dir():
         raise ConfigError(f"{where}: is not a folder: name a folder, or a path that does not exist")
     if not is_folder and path.is_dir():

@@ -168,8 +168,8 @@ class Consumer:
         with self._state_lock:
             self._session.check_open()
             position = self._restored
-            if position is not None and not position.job:  # saved before the job was opened
-                position = self._session.epoch_start(0)
+            if position is not None and position.format == identity.FORMAT and not position.job:
+                position = self._session.epoch_start(0)  # saved before the job was opened
             if position is not None:
                 if self._accept_changed_dataset:
                     identity.accept_dataset(position, self.opened.job)

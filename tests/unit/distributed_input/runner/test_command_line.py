@@ -9,7 +9,7 @@ from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.runner.command_line import POSITIVE_SECONDS, SECONDS, argument, command
 
 
-@pytest.mark.parametrize("text", ["-1", "x", ""])
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "x", ""])
 def test_seconds_are_a_number(text):
     with pytest.raises(click.BadParameter):
         SECONDS(text)

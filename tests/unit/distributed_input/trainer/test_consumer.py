@@ -464,3 +464,10 @@ def test_a_position_saved_before_the_job_was_opened_restores_its_start(
     consumer.begin()
     start = trainer.start()
     assert (start.epoch, start.position.step, start.position.job) == (0, 0, "train")
+
+
+def test_an_empty_position_is_refused(sidecar: Sidecar) -> None:
+    consumer, _, _ = begun(sidecar)
+    consumer.restore(trainer_pb2.Position())
+    with pytest.raises(PositionError, match="format 0"):
+        consumer.begin()

@@ -42,9 +42,10 @@ class _Stream:
         credit: see `StreamCredit` in proto/worker.proto.
 
     Attributes:
-        order: epoch and ordinal of the split: the sidecar reads the lowest first.
+        read_at: epoch and ordinal of the split: the sidecar reads the lowest first.
+        order: place among the streams that wait for the sender; the lowest is the first.
         stage: its rows; None before it is open.
-        counters: its counters; None before it is open, and when it is closed.
+        counters: its counters; None before it is open.
         taken: bytes of all rows so far, as the sidecar counts them.
         error: what ends the stream, besides errors of the stage.
         is_queued: whether it waits for the sender.
@@ -52,7 +53,8 @@ class _Stream:
 
     def __init__(self, number: int, request: worker_pb2.StreamRequest, credit: int) -> None:
         self.number, self.credit, self.taken = number, credit, 0
-        self.order = request.epoch, request.ordinal
+        self.read_at = request.epoch, request.ordinal
+        self.order = (-1, 0)  # its split is started before others are sent: that may take long
         self.stage: Stage[Prefix] | None = None
         self.counters: StreamCounters | None = None
         self.error: Exception | None = None
@@ -180,6 +182,7 @@ class Connection:
     def _next_frames(self) -> list[Frame] | None:
         """Wait for a stream. Return what is needed first. None if the connection is closed."""
         frames: list[Frame] = []
+        again: list[_Stream] = []
         size = 0
         with self._ready:
             while not self._queue and not self._closed:
@@ -196,7 +199,9 @@ class Connection:
             if error is not None or (blocks and blocks[-1].last):
                 self._close_stream(stream.number)
             elif blocks:
-                self._wake(stream)  # it may have more
+                again.append(stream)
+        for stream in again:
+            self._wake(stream)  # it may have more; others come first
         return None if self._closed else frames
 
     def _next_stream(self) -> _Stream | None:
@@ -212,6 +217,7 @@ class Connection:
         """Return the next blocks of a stream, or the error that ends it."""
         if stream.error is not None or stream.stage is None:
             return (), stream.error
+        stream.order = stream.read_at
         try:
             return list(stream.stage.next(stream.credit - stream.taken)), None
         except Exception as error:  # noqa: BLE001 - goes to the sidecar

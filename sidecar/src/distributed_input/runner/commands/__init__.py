@@ -76,9 +76,11 @@ class Commands(click.Group):
                 return int(self.invoke(context) or 0)
         except click.exceptions.Exit as end:  # after --help
             return end.exit_code
-        except click.Abort:  # no answer
-            click.echo("Aborted: set the flags", err=True)
-            return 1
+        except click.Abort as end:  # of a question: Ctrl-C, or no answer
+            if isinstance(end.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            click.echo("distributed-input: no answer: set the flags, see --help", err=True)
+            return 2
         except click.ClickException as error:
             error.show()
             return error.exit_code

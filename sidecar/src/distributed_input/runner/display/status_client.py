@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import psutil
+from google.protobuf.message import Message
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.names import DISPATCHER_PORT
@@ -52,8 +53,8 @@ class StatusClient:
                 error, f"requesting the status of the dispatcher at {self.address}"
             ) from error
         return StatusSample(
-            [_counted_by_trainer(one.last) for one in response.consumers],
-            response.workers,
+            [_counted_by_trainer(_copy(one.last)) for one in response.consumers],
+            list(map(_copy, response.workers)),
             response.jobs,
             host_cpus() if self._is_local else None,
         )
@@ -83,6 +84,16 @@ def busy_share(seconds: float) -> float:
     time.sleep(seconds)
     after = host_cpus()
     return after.busy_since(before) if before and after else 0.0
+
+
+_Message = TypeVar("_Message", bound=Message)
+
+
+def _copy(part: _Message) -> _Message:
+    """Return a copy of a part of a response, which would keep the memory of the whole response."""
+    copy = type(part)()
+    copy.CopyFrom(part)
+    return copy
 
 
 def _counted_by_trainer(last: Consumer) -> Consumer:

@@ -382,7 +382,7 @@ class DispatcherLink:
             pauses=stats.pauses,
             received=stats.received,
             pod=self._pod,
-            failed=stats.failed,
+            failed=stats.failed or self.contradiction,  # so that the others do not wait
         )
 
     def _end_run(self, contradiction: str, run: str) -> None:

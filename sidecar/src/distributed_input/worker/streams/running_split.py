@@ -95,7 +95,9 @@ class OwnThread(RunningSplit):
         super().__init__(request, start)
         self._name = f"split-{request.split}"
         self._may_run: SimpleQueue[bool] = SimpleQueue()
-        self._made: SimpleQueue[Sequence[RowBlock] | BaseException] = SimpleQueue()
+        # Blocks, None at the end of a turn, the error or () at the end.
+        self._made: SimpleQueue[RowBlock | BaseException | tuple[()] | None] = SimpleQueue()
+        self._is_waiting = True  # the thread needs a request
 
     def close(self) -> None:
         """Close the generator, in its thread. Do not wait for it."""
@@ -107,11 +109,28 @@ class OwnThread(RunningSplit):
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             thread.start()
             self.thread = thread.ident or 0
-        self._may_run.put(True)
-        made = self._made.get()
-        if isinstance(made, BaseException):
-            raise made
-        return made
+        found: list[RowBlock] = []
+        # What is ready is not held back: the next block of the turn may take long.
+        while not found or not self._made.empty():
+            if self._is_waiting:
+                self._is_waiting = False
+                self._may_run.put(True)
+            made = self._made.get()
+            if isinstance(made, RowBlock):
+                found.append(made)
+            elif made is None:
+                self._is_waiting = True
+                if found:
+                    break
+            elif isinstance(made, BaseException):
+                if not found:
+                    raise made
+                self._made.put(made)  # the thread has ended
+                break
+            else:
+                self._is_waiting = True
+                break
+        return tuple(found)
 
     # The thread.
 
@@ -119,20 +138,19 @@ class OwnThread(RunningSplit):
         blocks = self._start()
         while self._may_run.get():
             turn_ends = time.perf_counter() + _TURN_SECONDS
-            made: list[RowBlock] = []
             size = 0
             try:
                 for block in blocks:
-                    made.append(block)
+                    self._made.put(block)
                     size += block.nbytes
                     if size >= _TURN_BYTES or time.perf_counter() >= turn_ends:
+                        self._made.put(None)
                         break
+                else:
+                    self._made.put(())
             except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-                if made:
-                    self._made.put(made)
                 self._made.put(error)
                 return
-            self._made.put(made)
         self._made.put(())  # for a `next` that began while it was closed
         with contextlib.suppress(Exception):
             blocks.close()

@@ -73,9 +73,7 @@ class SharedProducers:
         self._bytes = 0
         self._removed_rows = 0  # replayed by producers that were removed
         self._wait_budget = WaitBudget(time.monotonic())
-        # For when the lock is released: tasks to submit, and streams to wake.
-        self._wanted: list[ComputeTask] = []
-        self._woken: dict[SharedStream, None] = {}
+        self._wanted: list[ComputeTask] = []  # to submit when the lock is released
 
     def read(self, stream: SharedStream, limit: int) -> Sequence[RowBlock]:
         """Return the next blocks of a stream; see `SharedStream.next`."""
@@ -115,13 +113,10 @@ class SharedProducers:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock. Then submit and wake what the changes need."""
+        """Hold the lock. Then submit the tasks that the changes need."""
         with self._lock:
             yield
             wanted, self._wanted = self._wanted, []
-            woken, self._woken = self._woken, {}
-        for stream in woken:
-            stream.wake()
         if wanted:
             self._pool.submit(wanted)
 
@@ -211,11 +206,11 @@ class SharedProducers:
                 if limit <= 0:
                     break
                 blocks = self._take(producer, stream, window.blocks_from(row, limit))
-                limit -= sum(block.cost for block in blocks)
+                limit = 0  # the rest after other streams
                 found += blocks
             elif (report := producer.next_report(stream)) is not None:
                 found.append(report)
-            elif producer.error is not None:
+            elif producer.error is not None and row >= window.first:
                 self._end(stream, producer.error)
             elif window.end is not None and row >= window.head:
                 found += self._take(producer, stream, [window.end])

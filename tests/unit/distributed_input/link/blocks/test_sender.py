@@ -24,6 +24,7 @@ from distributed_input.link.blocks.open_streams import OpenStreams, StreamCounte
 from distributed_input.link.blocks.sender import Connection
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import DIGEST_VERSION
+from distributed_input.worker.streams import shared_producers
 from distributed_input.worker.streams.running_split import RunningSplit
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from distributed_input.worker.streams.shared_stream import SharedStream
@@ -179,6 +180,18 @@ def test_streams_are_sent_together_up_to_the_size_of_a_block(
     monkeypatch.setattr(module, "BLOCK_BYTES", 2 * block_of(0, 2).cost)
     batches = [connection._next_frames() for _ in range(3)]
     assert [[frame.stream for frame in batch or ()] for batch in batches] == [[0, 1], [2, 3], [4]]
+
+
+def test_a_stream_begins_while_another_one_has_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(shared_producers, "BLOCK_BYTES", 1)
+    producers = producers_of(Splits([1] * 50))
+    connection = Connection(functools.partial(SharedStream, producers), OpenStreams(2))
+    connection.open(0, request(0), UNLIMITED)
+    connection._next_frames()
+    connection.open(1, request(1), UNLIMITED)
+    connection._next_frames()
+    assert len(producers._busy) == 2
 
 
 def test_closing_a_stream_frees_what_it_holds() -> None:

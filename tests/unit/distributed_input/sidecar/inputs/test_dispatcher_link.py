@@ -510,6 +510,17 @@ def test_an_error_of_another_consumer_does_not_reach_the_next_opening(given: Giv
     link.check_others(0, 0, 60)
 
 
+def test_a_contradiction_that_a_sidecar_finds_is_reported_to_the_others(given: Given) -> None:
+    answers = [answer(run="r", facts=[fact(1, [rows])]) for rows in (3, 4)]
+    link, dispatcher, _ = given(*answers, answer(run="r"))
+    link.register(job(run="r"), b"", soon())
+    for _ in range(3):
+        link._send_heartbeat()
+    with pytest.raises(ReplayError, match="a split has another length"):
+        link.check_run()
+    assert "a split has another length" in dispatcher.requests[-1].failed
+
+
 def test_a_contradiction_ends_the_run_once_and_the_next_run_has_no_facts(given: Given) -> None:
     link, dispatcher, consumer = given(answer(contradiction="rows differ"))
     link.register(job(run="r"), b"", soon())

@@ -83,6 +83,24 @@ def test_the_blocks_of_a_turn_come_before_its_error_which_ends_the_thread(
             assert not thread.is_alive()
 
 
+def test_a_block_that_is_ready_does_not_wait_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running_split, "_TURN_SECONDS", 60.0)
+    may_go_on = threading.Event()
+
+    def start() -> Generator[RowBlock, None, None]:
+        yield block_of(0, 1)
+        assert may_go_on.wait(10)
+        yield block_of(1, 1)
+
+    blocks = OwnThread(REQUEST, start)
+    assert [block.first_row for block in blocks.next(1)] == [0]
+    may_go_on.set()
+    assert [block.first_row for block in blocks.next(1)] == [1]
+    assert blocks.next(1) == ()
+
+
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_request_that_meets_the_end_of_the_thread_returns(
     before: int, monkeypatch: pytest.MonkeyPatch
