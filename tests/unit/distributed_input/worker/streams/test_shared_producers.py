@@ -707,3 +707,31 @@ def waiting_task(event: threading.Event) -> ComputeTask:
         return []
 
     return ComputeTask(run)
+
+
+class FailingSplits(FakeSplits):
+    """Fails behind the last row."""
+
+    def _blocks(
+        self, request: worker_pb2.StreamRequest, cut: int
+    ) -> Generator[RowBlock, None, None]:
+        for block in super()._blocks(request, cut):
+            if block.last:
+                raise UnavailableError("the disk is gone")
+            yield block
+
+
+def test_a_stream_that_fell_behind_gets_its_rows_before_the_error_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    producers = SharedProducers(FailingSplits([1]).start, inline_pool(), 1)
+    slow, quick = (
+        PulledStream(producers, request("slow")),
+        PulledStream(producers, request("quick")),
+    )
+    found = [next(slow)]
+    for stream, blocks in ((quick, []), (slow, found)):
+        with pytest.raises(UnavailableError, match="the disk is gone"):
+            blocks.extend(stream)
+    assert rows_in([block for block in found if block.rows]) == list(range(ROWS))
