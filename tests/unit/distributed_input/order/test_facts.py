@@ -88,7 +88,9 @@ def test_rows_after_the_end_are_a_contradiction(second):
 def test_facts_of_epochs_that_are_over_are_forgotten():
     known = FactStore()
     known.merge([fact(0, [e + 1], epoch=e) for e in range(8)])
+    assert len(all_of(known)) == 8
     known.forget(5)
+    assert len(known._messages) == 3, "no memory is used for the others"
     assert [f.epoch for f in all_of(known)] == [5, 6, 7]
     assert [f.epoch for f in known.messages(6, lambda p: True)] == [6, 7]
     assert known.messages(6, lambda p: p != 0) == []
