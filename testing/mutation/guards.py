@@ -191,7 +191,7 @@ GUARDS = (
     Guard(
         "a stream that has more rows than one message is forgotten",
         "link/blocks/sender.py",
-        "                self._wake(stream)  # it may have more\n",
+        "                again.append(stream)\n",
         "                pass\n",
         f"{_UNIT}/link/blocks/test_sender.py",
     ),
