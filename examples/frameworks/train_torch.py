@@ -1,4 +1,4 @@
-"""Train on the digits with PyTorch. Batches are numpy arrays. TensorFlow is not imported.
+"""Train on the digits with PyTorch, on tensors in shared memory. TensorFlow is not imported.
 
 distributed-input run examples/digits/input.yaml -- python examples/frameworks/train_torch.py
 """
@@ -26,9 +26,8 @@ def main() -> None:
     with distributed_input.connect() as digits:
         for epoch in range(EPOCHS):
             rows, total = 0, 0.0
-            for batch in digits.numpy():  # every call starts the next epoch
-                # The arrays are read-only shared memory, which torch does not support: copy.
-                images, labels = torch.tensor(batch["image"]), torch.tensor(batch["label"])
+            for batch in digits.torch():  # every call starts the next epoch
+                images, labels = batch["image"], batch["label"]
                 loss = torch.nn.functional.cross_entropy(model(images), labels)
                 optimizer.zero_grad()
                 loss.backward()

@@ -1,4 +1,4 @@
-"""JAX and PyTorch read the numpy iterator: the examples, run as their README describes."""
+"""JAX reads arrays, and PyTorch tensors: the examples, run as their README describes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_jax_loop_reads_every_row() -> None:
 @behaviour(
     FRAMEWORKS,
     shows="a PyTorch training loop, without TensorFlow in the trainer",
-    call="`for batch in train.numpy()`; [train_torch.py](../examples/frameworks/train_torch.py)",
+    call="`for batch in train.torch()`; [train_torch.py](../examples/frameworks/train_torch.py)",
 )
 @pytest.mark.timeout(600)
 def test_a_pytorch_loop_reads_every_row() -> None:

@@ -20,7 +20,9 @@ from distributed_input.trainer.epoch_state import without_traceback
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from torch.utils.data import IterableDataset
 
+    from distributed_input.link.trainer.slots import Batch
     from distributed_input.trainer.tensorflow.checkpoint import InputState
 
 DEFAULT_FOLDER = "/run/distributed-input"
@@ -110,6 +112,37 @@ class Input:
         return _Batches(self._consumer.arrays(generation))
 
     @short
+    def torch(self) -> IterableDataset[Any]:
+        """Return the input as a PyTorch dataset of this process's batches, without TensorFlow.
+
+        Each iterator reads the next epoch, as `numpy` does: the same batches, order and positions.
+        Numbers of fixed shape are tensors of shared memory, on the CPU: copy those that you keep
+        for long, or move them to the device. Strings stay numpy arrays of bytes objects. Ragged and
+        sparse components are `Ragged` and `Sparse` values that contain tensors.
+
+        `state_dict` and `load_state_dict` hold the position behind the last batch that was
+        returned. A `DataLoader` around the dataset needs `batch_size=None` and `num_workers=0`.
+
+        Raises:
+            ConfigError: PyTorch is not installed, or it has no type for a component.
+            DistributedInputError: see `numpy`.
+        """
+        from distributed_input.trainer import pytorch
+
+        torch = pytorch.import_torch()
+        self._open(None, 1, None)
+        pytorch.check(torch, self._consumer.spec)
+        whole = not self._consumer.opened.unit_rows
+        decode = pytorch.decoder(torch, self._consumer.spec, whole)
+        return pytorch.dataset(torch, self, lambda: self._epoch(decode))
+
+    def _epoch(self, decode: Callable[[Batch], Any]) -> Iterator[Any]:
+        """Begin the next epoch. Return what `decode` makes of its units."""
+        self._consumer.count_steps(None)
+        generation = self._consumer.begin()
+        return _Batches(self._consumer.decoded(decode, generation))
+
+    @short
     def dataset(
         self,
         dataset: Callable[[Any], tf.data.Dataset] | tf.data.Dataset | None = None,
@@ -179,8 +212,8 @@ class Input:
         """Return the position of the loop: a small value that any checkpoint can hold.
 
         With `distribute`, it is behind the last batch that the loop has consumed, however many
-        batches the native iterator has prefetched. With `numpy`, it is behind the last batch that
-        was returned.
+        batches the native iterator has prefetched. With `numpy` and `torch`, it is behind the last
+        batch that was returned.
 
         Args:
             batches: the number of batches of the running epoch that the loop has consumed. It is
@@ -189,7 +222,8 @@ class Input:
             epoch_over: if these are all batches of the epoch, continue with the next epoch. Pass it
                 with `dataset` when the loop over the epoch has ended. Without it, the position is
                 behind the last batch, and the next iterator ends at once, as a restored one of
-                TensorFlow does. With `numpy` and `distribute`, the end is known.
+                TensorFlow does. With `numpy`, `torch` and `distribute`, the end is
+                known.
 
         Raises:
             PositionError: the number of consumed batches is unknown, or more than were read.
