@@ -27,6 +27,7 @@ from distributed_input.api.errors import (
     TerminalError,
     UnavailableError,
 )
+from distributed_input.order.indexed import Indexed
 from distributed_input.rows.decode import Ragged, Sparse
 from distributed_input.trainer.input import Input, connect
 
@@ -39,6 +40,7 @@ __all__ = [
     "DatasetFnError",
     "DistributedInputError",
     "FencedError",
+    "Indexed",
     "Input",
     "JobConflictError",
     "LocalRun",

@@ -19,9 +19,12 @@ ORDER_VERSION = 1
 
 
 def fingerprint(job: types_pb2.Job) -> int:
-    """Return the fingerprint of a job's definitions, not 0; 0 if it has none."""
+    """Return the fingerprint of a job's definitions, not 0; 0 if it has none.
+
+    That of a dataset that is read by index is its number of rows.
+    """
     if not job.definitions:
-        return 0
+        return job.indexed_rows
     data = b"".join(value.to_bytes(8, "little") for value in job.definitions)
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") | 1
 
@@ -114,7 +117,8 @@ def _check_dataset(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
         raise PositionError(
             f"the dataset has changed since the checkpoint was saved: its definition was "
             f"{position.definition:016x} and is now {definition:016x}. The definition is the graph "
-            f"of every split, with its list of files. {_REMEDY}"
+            "of every split, with its list of files, or the number of rows that are read by index. "
+            f"{_REMEDY}"
         )
 
 

@@ -21,6 +21,7 @@ from distributed_input.graph.definition.canonical import fingerprint
 from distributed_input.graph.definition.node_defs import GraphDef
 from distributed_input.graph.random import selecting, selections
 from distributed_input.order.identity import ORDER_VERSION
+from distributed_input.order.indexed import Indexed
 from distributed_input.worker.datasets import entry_points
 
 
@@ -83,6 +84,24 @@ def check_order(job: types_pb2.Job, graph: GraphDef) -> None:
             f"the job has version {job.order_version} of the order of rows, and this worker has "
             f"version {ORDER_VERSION}: another release of distributed-input has described it. Use "
             "one release in all processes, stop all trainers of the job and start again"
+        )
+
+
+def check_indexed(job: types_pb2.Job, dataset: object) -> None:
+    """Check that a dataset is read by index and has the rows and the order of its job.
+
+    Raises:
+        JobConflictError: it does not.
+    """
+    is_indexed = isinstance(dataset, Indexed)
+    rows = len(dataset) if isinstance(dataset, Indexed) else 0
+    version = ORDER_VERSION if isinstance(dataset, Indexed) and dataset.shuffle else 0
+    if not is_indexed or (rows, version) != (job.indexed_rows, job.order_version):
+        raise JobConflictError(
+            f"{job.entry_point.target} was read by index when the run started, had "
+            f"{job.indexed_rows:,} rows and version {job.order_version} of their order (0: not "
+            f"shuffled). Now it has {rows:,} rows and version {version}. Its files or its code "
+            "differ on this worker. Restore them, or stop all trainers of the job and start again"
         )
 
 

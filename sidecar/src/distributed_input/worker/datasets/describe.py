@@ -15,6 +15,8 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.graph import buffers, export, sharding, type_specs
 from distributed_input.graph.definition import caches, canonical
 from distributed_input.order import jobs
+from distributed_input.order.identity import ORDER_VERSION
+from distributed_input.order.indexed import Indexed
 from distributed_input.order.jobs import DatasetFacts
 from distributed_input.runtime import logs
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
@@ -46,10 +48,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     context = entry_points.split_context(draft, draft.seed, 0, 0, splits)
     dataset = entry_points.call(draft.entry_point, context, mix(draft.seed))
     if not isinstance(dataset, tf.data.Dataset):
-        function = entry_points.load(draft.entry_point)
-        element = type_specs.spec_of_iterable(dataset, function)
-        asked, infinite = context.global_batch_size, False if _has_length(dataset) else None
-        return jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
+        return _describe_python(draft, dataset, context.global_batch_size)
     element = type_specs.from_tf(dataset.element_spec)
     try:
         definition = canonical.serialize(dataset)
@@ -77,6 +76,24 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     definitions.define(job, has_python=bool(graph.python_ops))
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)
+    return job
+
+
+def _describe_python(
+    draft: types_pb2.Job, dataset: Iterable[Any] | Indexed, asked: int | None
+) -> types_pb2.Job:
+    """Complete the draft of a dataset that is no tf.data.Dataset."""
+    function = entry_points.load(draft.entry_point)
+    if not isinstance(dataset, Indexed):
+        element = type_specs.spec_of_iterable(dataset, function)
+        infinite = False if _has_length(dataset) else None
+        return jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
+    rows = len(dataset)
+    first = (dataset.source[index] for index in range(min(rows, 1)))
+    element = type_specs.spec_of_iterable(first, function)
+    job = jobs.complete(draft, DatasetFacts(element, asked, infinite=False, rows=rows))
+    job.indexed_rows = rows
+    job.order_version = ORDER_VERSION if dataset.shuffle else 0
     return job
 
 

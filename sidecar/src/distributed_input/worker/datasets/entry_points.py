@@ -21,6 +21,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.graph import user_code
 from distributed_input.graph.user_code import SplitInputContext
 from distributed_input.order import jobs
+from distributed_input.order.indexed import Indexed, has_index
 
 _SEED_MASK = (1 << 31) - 1
 
@@ -88,10 +89,10 @@ def call(
 ) -> Any:
     """Call an entry point for one split, with seeds that are the same for all splits.
 
-    Return a tf.data.Dataset, or an iterable of elements. The seed of the context becomes the seed
-    of Python and numpy, which the graph does not contain. `seed` is that of TensorFlow. It must not
-    depend on the epoch if `reseed` adds the epoch later. With `functions_seeded`, it also applies
-    in functions that the dataset maps.
+    Return a tf.data.Dataset, an iterable of elements, or an `Indexed`. The seed of the context
+    becomes the seed of Python and numpy, which the graph does not contain. `seed` is that of
+    TensorFlow. It must not depend on the epoch if `reseed` adds the epoch later. With
+    `functions_seeded`, it also applies in functions that the dataset maps.
 
     Raises:
         ConfigError: the function does not exist.
@@ -113,11 +114,13 @@ def call(
             if callable(dataset) and not isinstance(dataset, tf.data.Dataset):
                 dataset = dataset()
         context.varies = context.varies or _random_state() != before
-    if isinstance(dataset, (tf.data.Dataset, Iterable)):
+    if isinstance(dataset, (tf.data.Dataset, Indexed, Iterable)):
         return dataset
+    if has_index(dataset):
+        return Indexed(dataset)
     raise SpecError(
         f"entry point {entry.target} returned {type(dataset).__name__}. Return a tf.data.Dataset, "
-        "or an iterable of (nested) numpy arrays."
+        "an iterable of (nested) numpy arrays, or an object with __len__ and __getitem__."
     )
 
 

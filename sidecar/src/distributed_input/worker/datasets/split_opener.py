@@ -41,6 +41,7 @@ from distributed_input.graph.definition.node_defs import GraphDef
 from distributed_input.graph.random import seeds, selections
 from distributed_input.graph.random.selections import OwnOps
 from distributed_input.graph.user_code import SplitInputContext
+from distributed_input.order.indexed import Indexed
 from distributed_input.order.jobs import set_run
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
@@ -159,6 +160,10 @@ class SplitOpener:
         if isinstance(found, _SeededGraph):
             type_specs.check_spec(found.element_spec, element, split)
             return self._iterate(of, row, found)
+        if isinstance(found, Indexed) or job.indexed_rows:
+            definitions.check_indexed(job, found)
+            elements = found.rows(split, job.num_splits, seed, epoch, skipped)
+            return SplitIterator(elements, row, job.batched, from_python=True)
         if not isinstance(found, tf.data.Dataset):
             return SplitIterator(iter(found), row, job.batched, from_python=True)
         type_specs.check_spec(found.element_spec, element, split)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.api.errors import ConfigError, DatasetFnError, UnavailableError
+from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError, UnavailableError
 from distributed_input.api.proto import types_pb2
+from distributed_input.order.identity import ORDER_VERSION
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker.datasets import describe as describe_cache
 from distributed_input.worker.datasets.describe import DescribeCache, describe
@@ -99,6 +100,19 @@ class Unsized(list):
 
 def unsized(context):
     return Unsized([np.float32(1)])
+
+class Squares:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return self.rows
+
+    def __getitem__(self, index):
+        return {"square": np.int64(index * index)}
+
+def squares(context, rows):
+    return Squares(rows)
 """
 
 
@@ -353,3 +367,18 @@ def test_a_description_that_hangs_fails_the_others_in_time(monkeypatch: pytest.M
         finally:
             returns.set()
         assert hangs.result(10).name == "a"
+
+
+@pytest.mark.parametrize(("rows", "splits"), [(10, 16), (10_000_000, 100)])
+def test_a_dataset_that_is_read_by_index_has_its_number_of_rows(rows: int, splits: int) -> None:
+    job = described("squares", f'{{"rows": {rows}}}')
+    assert (job.indexed_rows, job.order_version) == (rows, ORDER_VERSION)
+    assert job.num_splits >= splits
+    assert not job.infinite
+    assert not job.warnings
+    assert [leaf.dtype for leaf in row_of(job)] == ["int64"]
+
+
+def test_a_dataset_without_rows_has_no_spec() -> None:
+    with pytest.raises(SpecError, match="no elements"):
+        described("squares", '{"rows": 0}')

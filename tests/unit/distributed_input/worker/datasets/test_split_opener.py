@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from distributed_input.api.errors import JobConflictError
 from distributed_input.api.proto import types_pb2
 from distributed_input.graph import batching, buffers
 from distributed_input.graph.export import export_job
@@ -27,6 +29,7 @@ _CODE = """
 import random
 import numpy as np
 import tensorflow as tf
+from distributed_input import Indexed
 
 CALLS = []
 
@@ -83,6 +86,15 @@ def by_python(context):
 def by_numpy(context):
     drawn = np.random.random()
     return rows(context).map(lambda *row: (*row, drawn))
+
+NUMBERS = list(range(100))
+SHUFFLED = True
+
+def indexed(context):
+    return Indexed(NUMBERS, SHUFFLED)
+
+def as_list(context):
+    return NUMBERS
 """
 
 
@@ -351,3 +363,25 @@ def test_splits_of_an_entry_point_shuffle_on_their_own(calls: list[int]) -> None
     assert sorted(calls) == [0, 1]
     orders = {tuple(x // 2 for (x,) in rows) for epoch in found for rows in epoch}
     assert len(orders) == 4
+
+
+def test_splits_by_index_divide_the_rows_and_begin_at_any_of_them(calls):
+    job, opener = job_of("indexed"), new_opener()
+    found = [list(opener.open(job, 0, 1, split, 0).elements) for split in (0, 1)]
+    assert sorted(found[0] + found[1]) == list(range(100))
+    assert list(opener.open(job, 0, 1, 1, 0, 45).elements) == found[1][45:]
+
+
+@pytest.mark.parametrize(("name", "value"), [("NUMBERS", [1, 2]), ("SHUFFLED", False)])
+def test_another_number_of_rows_or_order_is_an_error(calls, monkeypatch, name, value):
+    job = job_of("indexed")
+    monkeypatch.setattr(sys.modules["splits_of_test"], name, value)
+    with pytest.raises(JobConflictError, match="had 100 rows and version 1"):
+        new_opener().open(job, 0, 0, 0, 0)
+
+
+def test_an_iterable_in_place_of_an_index_is_an_error(calls):
+    job = job_of("indexed")
+    job.entry_point.target = "splits_of_test:as_list"
+    with pytest.raises(JobConflictError, match="Now it has 0 rows"):
+        new_opener().open(job, 0, 0, 0, 0)

@@ -1,0 +1,85 @@
+"""Splits that read by index: each index once, in an order that is uniform and never changes."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from distributed_input.order import indexed
+from distributed_input.order.indexed import Indexed, has_index, indexes, permute
+
+
+def permutation(size: int, key: int) -> list[int]:
+    return permute(np.arange(size, dtype=np.uint64), size, key).tolist()
+
+
+@pytest.mark.parametrize("sorted_sizes", [4096, 0])
+def test_each_index_is_returned_once(monkeypatch, sorted_sizes):
+    monkeypatch.setattr(indexed, "_SORTED", sorted_sizes)
+    for size in (*range(2, 130), 4096, 4097, 5000):
+        assert sorted(permutation(size, 7)) == list(range(size))
+
+
+def test_all_permutations_of_few_numbers_are_as_likely():
+    counts = Counter(tuple(permutation(4, key)) for key in range(4800))
+    assert len(counts) == 24
+    assert (
+        sum((count - 200) ** 2 / 200 for count in counts.values()) < 49.7
+    )  # p = 0.001, 23 degrees
+
+
+def test_all_places_of_many_numbers_are_as_likely():
+    size, tenths = 10_000, np.zeros((2, 10), int)
+    for key in range(2000):
+        places = permute(np.array([0, size - 1], np.uint64), size, key)
+        tenths[[0, 1], places * 10 // size] += 1
+    assert (((tenths - 200) ** 2 / 200).sum(axis=1) < 27.9).all()  # p = 0.001, 9 degrees
+
+
+def test_the_order_is_a_contract():
+    # A position counts rows of this order. If it changes, ORDER_VERSION of `identity` must too.
+    assert permutation(6, 1) == [4, 1, 3, 5, 2, 0]
+    assert permute(np.arange(5, dtype=np.uint64), 1_000_000, 1).tolist() == [
+        741593,
+        137621,
+        458931,
+        9584,
+        899284,
+    ]
+
+
+@pytest.mark.parametrize("key", [None, 3])
+@pytest.mark.parametrize("rows", [0, 1, 7, 5000])
+def test_splits_divide_the_rows(rows, key):
+    parts = [list(indexes(rows, split, 4, key)) for split in range(4)]
+    assert sorted(itertools.chain(*parts)) == list(range(rows))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert all(list(indexes(rows, 2, 4, key, start)) == parts[2][start:] for start in (0, 1, 1200))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own_unless_nothing_is_shuffled():
+    source = [f"row {index}" for index in range(40)]
+
+    def read(dataset, seed, epoch):
+        return [row for split in range(3) for row in dataset.rows(split, 3, seed, epoch)]
+
+    shuffled, plain = Indexed(source), Indexed(source, shuffle=False)
+    orders = {tuple(read(shuffled, *of)) for of in ((0, 0), (0, 1), (1, 0))}
+    assert len(orders) == 3
+    assert {tuple(sorted(one)) for one in orders} == {tuple(sorted(source))}
+    assert read(plain, 0, 0) == read(plain, 1, 1) == source
+
+
+def test_only_what_cannot_be_iterated_is_known_to_be_indexed():
+    class MapStyle:
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return index
+
+    assert has_index(MapStyle())
+    assert not any(map(has_index, ([1], iter([1]), 3)))
