@@ -222,10 +222,10 @@ def ratios(
 
 
 def spread(values: Sequence[float | None]) -> str:
-    """Return the median (lowest to highest), or a dash if there are no values."""
+    """Return the median (lowest to highest), one value alone, or a dash if there are no values."""
     known = [value for value in values if value is not None]
-    if not known:
-        return "-"
+    if len(known) < 2:
+        return _short(known[0]) if known else "-"
     return f"{_short(median(known))} ({_short(min(known))} to {_short(max(known))})"
 
 

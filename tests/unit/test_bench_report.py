@@ -84,3 +84,9 @@ def test_trainers_share_the_workers_that_each_of_them_measured():
     assert found["rows"] == 2 * MINE["rows"]
     assert report.first_rows_per_second(found) == 20
     assert found["start"]["first_batch"] == 0.7
+
+
+def test_a_spread_has_the_median_and_the_range_of_several_rounds():
+    assert report.spread([3.0, 1.0, 2.0, None]) == "2 (1 to 3)"
+    assert report.spread([2.0]) == "2"
+    assert report.spread([None]) == "-"
