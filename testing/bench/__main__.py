@@ -14,12 +14,13 @@ from typing import Any
 from testing.bench import report
 from testing.bench.case import DEFAULT, SHORT, Case, selected
 from testing.bench.processes import BenchError, run
-from testing.bench.systems import Setup, TrainerSetup, serve
-from testing.bench.workloads import latency, photos, small_rows, transport, waiting
+from testing.bench.systems import Hosts, Setup, TrainerSetup, one_host, serve, two_hosts
+from testing.bench.workloads import latency, ordinary, photos, small_rows, transport, waiting
 
 OWN_ROLES = ("trainer", "sidecar")
 """Processes that each trainer has."""
 FAMILIES = {
+    "ordinary": ordinary.cases,
     "transport": transport.cases,
     "small-rows": small_rows.cases,
     "photos": photos.cases,
@@ -27,6 +28,7 @@ FAMILIES = {
     "waiting": waiting.cases,
     "partitions": small_rows.partition_cases,
 }
+DEFAULT_FAMILIES = ("ordinary", "transport")
 
 
 def main() -> None:
@@ -41,14 +43,17 @@ def main() -> None:
             [SHORT[system] for system in options.systems],
             options.workers,
         )
+        if not options.only or any(part in case.name for part in options.only)
     ]
     options.out.mkdir(parents=True, exist_ok=True)
     before = report.machine()
     results = []
-    for i, case in enumerate(cases):
-        results.append(_measure(case, f"[{i + 1}/{len(cases)}]", options))
-        settings = {"quick": options.quick, "rounds": options.rounds, "seconds": options.seconds}
-        report.write(options.out, {"machine": before, "settings": settings, "cases": results})
+    names = ("quick", "rounds", "seconds", "first_seconds", "one_host")
+    settings = {name: getattr(options, name) for name in names}
+    with one_host() if options.one_host else two_hosts() as hosts:
+        for i, case in enumerate(cases):
+            results.append(_measure(case, f"[{i + 1}/{len(cases)}]", hosts, options))
+            report.write(options.out, {"machine": before, "settings": settings, "cases": results})
     print(f"written to {options.out}: results.json, results.md")
 
 
@@ -61,12 +66,25 @@ def _options() -> argparse.Namespace:
         "--quick", action="store_true", help="run few cases, to check that everything runs"
     )
     parser.add_argument(
-        "--rounds", type=int, help="rounds of each case. Default: 5, with --quick 2"
+        "--rounds", type=int, help="rounds of each case. Default: 3, with --quick 1"
     )
     parser.add_argument(
-        "--seconds", type=float, help="seconds of a measurement. Default: 5, with --quick 2"
+        "--first-seconds",
+        type=float,
+        help="seconds from the first batch on that count as the start. Default: 10, with --quick 1",
     )
-    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="seconds of the steady state after the start. Default: 5, with --quick 1",
+    )
+    parser.add_argument(
+        "--one-host",
+        action="store_true",
+        help="run everything on this host, without limits to CPUs; needs no root",
+    )
+    parser.add_argument("--only", nargs="+", default=[], help="run cases whose names contain this")
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(DEFAULT_FAMILIES))
     parser.add_argument("--systems", nargs="+", choices=SHORT, default=list(DEFAULT))
     parser.add_argument(
         "--workers",
@@ -76,30 +94,30 @@ def _options() -> argparse.Namespace:
         help="run only cases with these numbers of workers",
     )
     options = parser.parse_args()
-    options.rounds = options.rounds or (2 if options.quick else 5)
-    options.seconds = options.seconds or (2.0 if options.quick else 5.0)
+    quick = options.quick
+    options.rounds = options.rounds or (1 if quick else 3)
+    options.seconds = options.seconds or (1.0 if quick else 5.0)
+    options.first_seconds = options.first_seconds or (1.0 if quick else 10.0)
     return options
 
 
-def _measure(case: Case, progress: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run all rounds of one case.
-
-    Servers keep running; each round has new trainers and sidecars.
-    """
+def _measure(
+    case: Case, progress: str, hosts: Hosts, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Run all rounds of one case. All processes of a measurement are new, and no others run."""
     rounds: list[dict[str, Any]] = []
-    with contextlib.ExitStack() as stack:
-        setups = {name: stack.enter_context(serve(case, name)) for name in case.systems}
-        for number in range(options.rounds):
-            rounds.append({})
-            # Rotate the order, so that effects of neighbours even out.
-            shift = number % len(case.systems)
-            for name in case.systems[shift:] + case.systems[:shift]:
-                found = _trainers(case, name, setups[name], options)
-                rounds[-1][name] = found
-                rate = f"{report.gigabytes_per_second(found):.3f} GB/s"
-                rate += f", {report.rows_per_second(found):.0f} rows/s"
-                round_name = f"round {number + 1}/{options.rounds}"
-                print(f"{progress} {case.title}, {round_name}  {name}: {rate}", flush=True)
+    for number in range(options.rounds):
+        rounds.append({})
+        # Rotate the order, so that effects of neighbours even out.
+        shift = number % len(case.systems)
+        for name in case.systems[shift:] + case.systems[:shift]:
+            with serve(case, name, hosts) as setup:
+                found = rounds[-1][name] = _trainers(case, name, setup, options)
+            rate = f"{report.gigabytes_per_second(found):.3f} GB/s"
+            rate += f", {report.rows_per_second(found):.0f} rows/s"
+            rate += f", first {report.first_rows_per_second(found):.0f}"
+            round_name = f"round {number + 1}/{options.rounds}"
+            print(f"{progress} {case.title}, {round_name}  {name}: {rate}", flush=True)
     return {"case": vars(case), "rounds": rounds}
 
 
@@ -113,13 +131,13 @@ def _trainers(case: Case, system: str, setup: Setup, options: argparse.Namespace
             "args": case.args,
             "service_args": case.service_args,
             "sharding": case.sharding,
-            "warmup": options.seconds / 2,
-            "warmup_batches": 20,
+            "first_seconds": options.first_seconds,
             "seconds": options.seconds,
             "pids": one.pids,
             **one.options,
         }
-        return run("testing.bench.trainer", settings, one.env, 120 + 10 * options.seconds)
+        limit = 120 + 10 * (options.first_seconds + options.seconds)
+        return run("testing.bench.trainer", settings, one.env, limit, one.host)
 
     with contextlib.ExitStack() as stack:
         started = [stack.enter_context(setup(index)) for index in range(case.trainers)]
@@ -136,10 +154,19 @@ def together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         **first,
         **{key: sum(one[key] for one in found) for key in ("rows", "bytes", "batches")},
-        "cpu": {
-            role: sum(one["cpu"][role] for one in found) if role in OWN_ROLES else seconds
-            for role, seconds in first["cpu"].items()
+        "start": {
+            **first["start"],
+            "first_batch": max(one["start"]["first_batch"] for one in found),
+            "rows": sum(one["start"]["rows"] for one in found),
         },
+        **{key: _by_role(key, found) for key in ("cpu", "switches")},
+    }
+
+
+def _by_role(key: str, found: Sequence[dict[str, Any]]) -> dict[str, float]:
+    return {
+        role: sum(one[key][role] for one in found) if role in OWN_ROLES else value
+        for role, value in found[0][key].items()
     }
 
 

@@ -16,39 +16,39 @@ class DataPlane:
 
     transfer: str = "Auto"
     """As in spec.sidecar.transfer."""
-    loopback: bool = True
-    """Rows use shared memory. If False, workers have another address of this machine."""
     encrypted: bool = False
+    one_host: bool = False
+    """Workers and trainers are on one host, so that rows use shared memory."""
 
 
 LOCAL = "tf.data in the trainer"
 SERVICE = "tf.data service, no compression"
 SERVICE_AUTO = "tf.data service, AUTO compression"
 OURS = "DistributedInput"
-OURS_GRPC = "DistributedInput, gRPC only"
-OURS_GRPC_TLS = "DistributedInput, gRPC only, TLS"
-OURS_TCP = "DistributedInput, TCP"
-OURS_TLS = "DistributedInput, TCP with TLS"
-SYSTEMS = (LOCAL, SERVICE_AUTO, SERVICE, OURS, OURS_GRPC, OURS_GRPC_TLS, OURS_TCP, OURS_TLS)
+OURS_TCP = "DistributedInput, not encrypted"
+OURS_GRPC = "DistributedInput, gRPC only, not encrypted"
+OURS_GRPC_TLS = "DistributedInput, gRPC only"
+OURS_MEMORY = "DistributedInput, shared memory"
 DATA_PLANES = {
-    OURS: DataPlane(),
+    OURS: DataPlane(encrypted=True),
+    OURS_TCP: DataPlane(),
     OURS_GRPC: DataPlane(transfer="GRPC"),
     OURS_GRPC_TLS: DataPlane(transfer="GRPC", encrypted=True),
-    OURS_TCP: DataPlane(loopback=False),
-    OURS_TLS: DataPlane(loopback=False, encrypted=True),
+    OURS_MEMORY: DataPlane(one_host=True),
 }
+SYSTEMS = (LOCAL, SERVICE_AUTO, SERVICE, *DATA_PLANES)
 SHORT = {
     "local": LOCAL,
     "service-auto": SERVICE_AUTO,
     "service": SERVICE,
     "ours": OURS,
+    "ours-tcp": OURS_TCP,
     "ours-grpc": OURS_GRPC,
     "ours-grpc-tls": OURS_GRPC_TLS,
-    "ours-tcp": OURS_TCP,
-    "ours-tls": OURS_TLS,
+    "ours-memory": OURS_MEMORY,
 }
 """Names of the systems on the command line."""
-DEFAULT = ("local", "service-auto", "service", "ours", "ours-grpc")
+DEFAULT = ("local", "service", "ours", "ours-tcp", "ours-grpc", "ours-memory")
 """Systems that are measured if the command line names none."""
 
 

@@ -1,4 +1,4 @@
-"""Measure the CPU time and memory of processes, and run one to its end."""
+"""Measure the CPU time, context switches and memory of processes, and run one to its end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from testing.bench.case import REPO
+from testing.hosts import THIS_HOST, Host
 
 
 class BenchError(Exception):
@@ -38,6 +39,28 @@ def cpu_seconds(pids: Iterable[int]) -> float:
         with contextlib.suppress(psutil.NoSuchProcess):
             total += sum(process.cpu_times()[:2])
     return total
+
+
+def context_switches(pids: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Return the context switches of each thread of these process trees, by process and thread.
+
+    Each is a wake-up of a thread that waited, or the end of its turn.
+    """
+    found = {}
+    for process in with_descendants(pids):
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{process.pid}/task").iterdir():
+                with contextlib.suppress(OSError):  # it has ended
+                    counts = re.findall(r"ctxt_switches:\s+(\d+)", (task / "status").read_text())
+                    found[process.pid, int(task.name)] = sum(map(int, counts))
+    return found
+
+
+def switches_since(
+    before: Mapping[tuple[int, int], int], after: Mapping[tuple[int, int], int]
+) -> int:
+    """Return the context switches between two results, without those of threads that ended."""
+    return sum(count - before.get(thread, 0) for thread, count in after.items())
 
 
 def reset_peaks(pids: Iterable[int]) -> None:
@@ -68,13 +91,19 @@ def memory(pids: Iterable[int]) -> dict[str, int]:
     return {"peak": peak, "beyond_slots": beyond, "threads": threads}
 
 
-def run(module: str, options: Any, env: Mapping[str, str], timeout: float) -> dict[str, Any]:
+def run(
+    module: str,
+    options: Any,
+    env: Mapping[str, str],
+    timeout: float,
+    host: Host = THIS_HOST,
+) -> dict[str, Any]:
     """Run a module to its end, with options as JSON. Return the JSON of its last line of output."""
     # Hide GPUs: the benchmark measures the delivery of rows to the trainer's process.
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", module, json.dumps(options)],
+            host.command([sys.executable, "-m", module, json.dumps(options)]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             cwd=REPO,

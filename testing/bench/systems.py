@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from typing import Any
 from testing.bench.case import DATA_PLANES, LOCAL, REPO, SERVICE_AUTO, Case
 from testing.bench.processes import BenchError
 from testing.compat.tf_data_service_servers import TfDataServiceServers
+from testing.hosts import THIS_HOST, Host, HostsError, network
 from testing.integration.cluster import Cluster, Sidecar, spec
 from testing.integration.tls_cluster import INPUT, TlsCluster
 from testing.processes.forks import own_address
@@ -22,8 +24,9 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class TrainerSetup:
-    """The options and the environment with which one trainer reaches its system."""
+    """Where one trainer runs, and how it reaches its system."""
 
+    host: Host = THIS_HOST
     pids: Mapping[str, list[int]] = field(default_factory=dict)
     """Process ids by role: dispatcher, worker, sidecar."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -35,20 +38,55 @@ Setup = Callable[[int], AbstractContextManager[TrainerSetup]]
 """Starts what belongs to the trainer with an index. Entered once for each trainer."""
 
 
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts of a measurement."""
+
+    trainers: Host = THIS_HOST
+    """Of trainers and their sidecars."""
+    workers: Host = THIS_HOST
+    """Of dispatcher and workers."""
+
+    def one(self) -> Hosts:
+        """Return the same CPUs on one host."""
+        trainers, workers = (Host(cpus=host.cpus) for host in (self.trainers, self.workers))
+        return Hosts(trainers, workers)
+
+
 @contextlib.contextmanager
-def serve(case: Case, system: str) -> Iterator[Setup]:
-    """Start the servers of a system for a case. They serve one trainer after another."""
+def two_hosts() -> Iterator[Hosts]:
+    """Create a host for trainers and one for workers, each with half of the CPUs."""
+    cpus = sorted(os.sched_getaffinity(0))
+    half = len(cpus) // 2
+    try:
+        with network(cpus[:half] or cpus, cpus[half:]) as (trainers, workers):
+            yield Hosts(trainers, workers)
+    except HostsError as error:
+        raise BenchError(f"{error}. Add --one-host to measure without them.") from error
+
+
+@contextlib.contextmanager
+def one_host() -> Iterator[Hosts]:
+    """Use this host, without limits to CPUs. Workers have an address that is not a loopback one."""
+    if not (address := own_address()):
+        raise BenchError("this machine has no address but loopback")
+    yield Hosts(workers=Host(address=address))
+
+
+@contextlib.contextmanager
+def serve(case: Case, system: str, hosts: Hosts) -> Iterator[Setup]:
+    """Start the servers of a system for a case."""
     if system == LOCAL:
-        yield lambda _: contextlib.nullcontext(TrainerSetup())
+        yield lambda _: contextlib.nullcontext(TrainerSetup(hosts.trainers))
     elif system in DATA_PLANES:
-        with _distributed_input(case, system) as setup:
+        with _distributed_input(case, system, hosts) as setup:
             yield setup
     else:
-        with TfDataServiceServers(static=False, workers=case.workers) as servers:
+        with TfDataServiceServers(False, case.workers, hosts.workers) as servers:
             compression = "AUTO" if system == SERVICE_AUTO else None
-            pids = _pids(servers)
             options = {"address": servers.address, "compression": compression}
-            yield lambda _: contextlib.nullcontext(TrainerSetup(pids, options))
+            one = TrainerSetup(hosts.trainers, _pids(servers), options)
+            yield lambda _: contextlib.nullcontext(one)
 
 
 def _pids(servers: Cluster | TfDataServiceServers) -> dict[str, list[int]]:
@@ -57,15 +95,13 @@ def _pids(servers: Cluster | TfDataServiceServers) -> dict[str, list[int]]:
 
 
 @contextlib.contextmanager
-def _distributed_input(case: Case, system: str) -> Iterator[Setup]:
+def _distributed_input(case: Case, system: str, hosts: Hosts) -> Iterator[Setup]:
     plane = DATA_PLANES[system]
+    hosts = hosts.one() if plane.one_host else hosts
+    places = {"dispatcher": hosts.workers, "worker": hosts.workers, "sidecar": hosts.trainers}
     fields = {"partitions": case.partitions} if case.partitions else {}
     flags = ["--parallelism", str(case.parallelism)] if case.parallelism else []
-    if not plane.loopback:
-        if not (host := own_address()):
-            raise BenchError(f"{system}: this machine has no address but loopback")
-        flags += ["--listen", f"{host}:0"]
-    with TlsCluster() if plane.encrypted else Cluster() as cluster:
+    with TlsCluster(hosts=places) if plane.encrypted else Cluster(hosts=places) as cluster:
         cluster.add_workers(case.workers, "--path", str(REPO), *flags)
         one = default_spec(case.target, case.args, transfer=plane.transfer, **fields)
 
@@ -73,7 +109,8 @@ def _distributed_input(case: Case, system: str) -> Iterator[Setup]:
         def setup(index: int) -> Iterator[TrainerSetup]:
             with sidecar(cluster, one, case.trainers, index) as started:
                 env = {"DISTRIBUTED_INPUT_DIR": str(started.shared)}
-                yield TrainerSetup({**_pids(cluster), "sidecar": [started.pid]}, env=env)
+                pids = {**_pids(cluster), "sidecar": [started.pid]}
+                yield TrainerSetup(hosts.trainers, pids, env=env)
 
         yield setup
 

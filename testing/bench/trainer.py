@@ -17,25 +17,40 @@ import numpy as np
 import tensorflow as tf
 
 from testing.bench.case import DATA_PLANES, LOCAL
-from testing.bench.processes import cpu_seconds, memory, reset_peaks
+from testing.bench.processes import (
+    context_switches,
+    cpu_seconds,
+    memory,
+    reset_peaks,
+    switches_since,
+)
 
 PAGE = 4096
 
 
 def main() -> None:
-    """Warm up, measure, and print the measurements."""
+    """Measure the start and then the steady state, and print the measurements."""
     options = json.loads(sys.argv[1])
     pids = {"trainer": [os.getpid()], **options["pids"]}
+    began = time.perf_counter()
     iterator = iter(_dataset(options))
-    _consume(iterator, options["warmup"], options["warmup_batches"])
+    next(iterator)
+    start = {"first_batch": time.perf_counter() - began}
+    start |= _consume(iterator, options["first_seconds"])
     all_pids = [pid for some in pids.values() for pid in some]
     reset_peaks(all_pids)
     before = {role: cpu_seconds(some) for role, some in pids.items()}
-    seen = _consume(iterator, options["seconds"], 1)
+    switches_before = {role: context_switches(some) for role, some in pids.items()}
+    seen = _consume(iterator, options["seconds"])
+    switches = {
+        role: switches_since(switches_before[role], context_switches(some))
+        for role, some in pids.items()
+    }
     cpu = {role: cpu_seconds(some) - before[role] for role, some in pids.items()}
     usage = {role: memory(some) for role, some in pids.items()}
     del iterator  # stops the service's workers
-    print(json.dumps({**seen, "cpu": cpu, "memory": usage}), flush=True)
+    more = {"start": start, "cpu": cpu, "switches": switches, "memory": usage}
+    print(json.dumps({**seen, **more}), flush=True)
 
 
 def _dataset(options: dict[str, Any]) -> tf.data.Dataset:
@@ -60,11 +75,11 @@ def _dataset(options: dict[str, Any]) -> tf.data.Dataset:
     return dataset.apply(distribute).prefetch(tf.data.AUTOTUNE)
 
 
-def _consume(iterator: Iterator[Any], seconds: float, least: int) -> dict[str, float]:
-    """Take batches for this time, at least `least` of them. Read a byte of every page."""
+def _consume(iterator: Iterator[Any], seconds: float) -> dict[str, float]:
+    """Take batches for this time, at least one. Read a byte of every page."""
     batches = rows = size = 0
     start = time.perf_counter()
-    while (spent := time.perf_counter() - start) < seconds or batches < least:
+    while (spent := time.perf_counter() - start) < seconds or not batches:
         batch = next(iterator)
         for leaf in tf.nest.flatten(batch, expand_composites=True):
             array = np.asarray(leaf)

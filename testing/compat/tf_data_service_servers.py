@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from distributed_input.runtime.addresses import free_ports
+from testing.hosts import THIS_HOST, Host
 from testing.integration.cluster import Part
 from testing.processes.forks import ProcessError
 
@@ -17,13 +18,15 @@ WORKERS = 2
 class TfDataServiceServers:
     """Real processes; a context manager. `address` is the argument of `distribute`."""
 
-    def __init__(self, static: bool = True, workers: int = WORKERS) -> None:
+    def __init__(self, static: bool = True, workers: int = WORKERS, host: Host = THIS_HOST) -> None:
+        self._host = host
         self.folder = Path(tempfile.mkdtemp(prefix="di-tf-data-"))
         port, *self._ports = free_ports(1 + workers)
-        self.address = f"grpc://127.0.0.1:{port}"
+        own = host.address
+        self.address = f"grpc://{own}:{port}"
         flags = ["dispatcher", "--port", str(port), "--work-dir", str(self.folder / "journal")]
         if static:
-            flags += ["--static-workers", ",".join(f"127.0.0.1:{one}" for one in self._ports)]
+            flags += ["--static-workers", ",".join(f"{own}:{one}" for one in self._ports)]
         self._flags = flags
         self._starts = 0
         self.dispatcher = self._dispatcher()
@@ -33,11 +36,12 @@ class TfDataServiceServers:
                 f"tf-data-worker-{index}",
                 "tf_data_service",
                 [
-                    *("worker", "--dispatcher", f"127.0.0.1:{port}"),
-                    *("--port", str(own), "--advertise", f"127.0.0.1:{own}"),
+                    *("worker", "--dispatcher", f"{own}:{port}"),
+                    *("--port", str(one), "--advertise", f"{own}:{one}"),
                 ],
+                host,
             )
-            for index, own in enumerate(self._ports)
+            for index, one in enumerate(self._ports)
         ]
         for part in (self.dispatcher, *self.workers):
             part.wait_ready()
@@ -51,7 +55,11 @@ class TfDataServiceServers:
     def _dispatcher(self) -> Part:
         self._starts += 1
         return Part(
-            self.folder, f"tf-data-dispatcher-{self._starts}", "tf_data_service", self._flags
+            self.folder,
+            f"tf-data-dispatcher-{self._starts}",
+            "tf_data_service",
+            self._flags,
+            self._host,
         )
 
     def __enter__(self) -> TfDataServiceServers:

@@ -25,6 +25,7 @@ from distributed_input.api.resource.input import API_VERSION, KIND, DistributedI
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.serving import open_channel
 from distributed_input.link.stubs import Stub
+from testing.hosts import THIS_HOST, Host
 from testing.processes import forks
 from testing.processes.forks import ProcessError
 
@@ -66,7 +67,15 @@ class Part:
         process: the process; its log has stdout and stderr.
     """
 
-    def __init__(self, folder: Path, name: str, kind: str, flags: list[str], **env: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        kind: str,
+        flags: list[str],
+        host: Host = THIS_HOST,
+        **env: str,
+    ) -> None:
         self.name = name
         self._read = 0
         self.process = forks.shared().start(
@@ -76,6 +85,7 @@ class Part:
             flags,
             env=env,
             heavy=kind in ("worker", "tf_data_service"),
+            host=host,
         )
 
     @property
@@ -143,9 +153,15 @@ class Sidecar(Part):
 
 
 class Cluster:
-    """A dispatcher, with workers and sidecars on request. A context manager."""
+    """A dispatcher, with workers and sidecars on request. A context manager.
 
-    def __init__(self, token: str | None = None) -> None:
+    Args:
+        token: what all processes send. Default: random.
+        hosts: where the processes of a kind run. Default: this host, with the loopback address.
+    """
+
+    def __init__(self, token: str | None = None, hosts: Mapping[str, Host] | None = None) -> None:
+        self._hosts = dict(hosts or {})
         # A short name, because a socket's path has at most 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="di-"))
         self.parts: list[Part] = []
@@ -155,7 +171,7 @@ class Cluster:
         self.token = self.folder / "token"
         self.token.write_text(token or secrets.token_urlsafe(16))
         try:
-            self.dispatcher = self._add("dispatcher", ["--listen", "127.0.0.1:0"])
+            self.dispatcher = self._add("dispatcher", self._listen("dispatcher"))
             self.address = self.dispatcher.address
         except BaseException:
             self.close()
@@ -163,7 +179,7 @@ class Cluster:
 
     def add_workers(self, count: int, *flags: str) -> list[Part]:
         """Start this number of workers; return when they serve."""
-        more = ["--listen", "127.0.0.1:0", "--dispatcher", self.address, "--path", str(DATASETS)]
+        more = [*self._listen("worker"), "--dispatcher", self.address, "--path", str(DATASETS)]
         added = [self._add("worker", [*more, *flags]) for _ in range(count)]
         self.workers += added
         for part in added:
@@ -267,11 +283,17 @@ class Cluster:
         """Return the flags with the credentials of a process: dispatcher, worker or sidecar."""
         return ["--token-file", str(token or self.token)]
 
+    def _host(self, kind: str) -> Host:
+        return self._hosts.get(kind, THIS_HOST)
+
+    def _listen(self, kind: str) -> list[str]:
+        return ["--listen", f"{self._host(kind).address}:0"]
+
     def _add(self, kind: str, flags: list[str], token: Path | None = None) -> Part:
         number = self._numbers[kind] = self._numbers.get(kind, -1) + 1
         common = [*self.credential_flags(kind, token), "--grace-seconds", "3"]
         make = Sidecar if kind == "sidecar" else Part
-        part = make(self.folder, f"{kind}-{number}", kind, [*flags, *common])
+        part = make(self.folder, f"{kind}-{number}", kind, [*flags, *common], self._host(kind))
         self.parts.append(part)
         return part
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from distributed_input.link.tls_credentials import TlsCredentials
 from distributed_input_operator.certificates.authority import CLOCK_SKEW
 from distributed_input_operator.certificates.issuer import Issuer
 from testing.certificates import LIFE, MountedFolder, now
+from testing.hosts import Host
 from testing.integration.cluster import Cluster
 from testing.issuer import PlatformRoot
 
@@ -28,6 +30,7 @@ class TlsCluster(Cluster):
         root: issues the authority that signs that of the input, and another one with each renewal,
             which expires as the certificates do. None: the input's authority signs itself.
         issuer: signs the authority of the input, without renewals. None: as `root` says.
+        hosts: where the processes of a kind run, as for Cluster.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class TlsCluster(Cluster):
         plain_transfer: bool = False,
         root: PlatformRoot | None = None,
         issuer: Issuer | None = None,
+        hosts: Mapping[str, Host] | None = None,
     ) -> None:
         self._root, self._issuer = root, issuer
         if root:
@@ -44,7 +48,7 @@ class TlsCluster(Cluster):
         self._life, self._plain = life, plain_transfer
         self._mounted: dict[str, MountedFolder] = {}
         self._lock = threading.Lock()  # another thread may renew while this one adds a process
-        super().__init__()
+        super().__init__(hosts=hosts)
 
     def __enter__(self) -> TlsCluster:
         return self

@@ -25,6 +25,7 @@ from typing import Any
 
 from distributed_input.api.environment import GRPC_CIPHERS_ENV, NO_TLS_1_2
 from distributed_input.runtime import addresses
+from testing.hosts import THIS_HOST, Host
 from testing.processes.zygote import PACKET_BYTES
 
 REPO = Path(__file__).parents[2]
@@ -195,6 +196,7 @@ class Forks:
         env: Mapping[str, str] | None = None,
         mutant: str = "",
         heavy: bool = False,
+        host: Host = THIS_HOST,
     ) -> Process:
         """Start `module`.main(argv) with --ready-file. Its log is `folder`/`name`.log."""
         zygote = self._zygote(heavy)
@@ -208,6 +210,7 @@ class Forks:
                 "folder": str(folder),
                 "log": str(log),
                 "mutant": mutant,
+                "host": host.to_json(),
             }
         )
         return Process(zygote, name, answer["pid"], log, ready)

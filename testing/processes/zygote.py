@@ -20,6 +20,7 @@ import traceback
 from typing import Any
 
 from distributed_input.api.environment import DIE_WITH_PARENT_ENV
+from testing.hosts import Host
 
 PACKET_BYTES = 1 << 16
 
@@ -38,6 +39,7 @@ def _child(request: dict[str, Any], channel: socket.socket) -> int:
     os.environ[DIE_WITH_PARENT_ENV] = "1"
     os.chdir(request["folder"])
     try:
+        Host(**request["host"]).enter()
         if request["mutant"]:
             importlib.import_module("testing.chaos.mutants").apply(request["mutant"])
         module = importlib.import_module(request["module"])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from testing.bench.case import LOCAL, OURS, SERVICE, Case
+from testing.bench.case import DATA_PLANES, LOCAL, SERVICE, Case
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -77,7 +77,7 @@ def _case(name: str, row_bytes: int, batch: int, workers: int, **more: Any) -> C
         {"row_bytes": row_bytes, "batch": batch},
         workers,
         service_args={"shipped": True},
-        systems=(LOCAL, SERVICE, OURS) if workers == 1 else (SERVICE, OURS),
+        systems=(*((LOCAL,) if workers == 1 else ()), SERVICE, *DATA_PLANES),
         parallelism=1,
         unit="krows",
         **more,

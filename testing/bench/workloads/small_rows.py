@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testing.bench.case import OURS, OURS_GRPC, SERVICE, Case
+from testing.bench.case import DATA_PLANES, SERVICE, Case
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -94,7 +94,7 @@ def cases(quick: bool) -> Iterator[Case]:
                 name,
                 f"{__name__}:dataset_fn",
                 {"kind": kind, "batch": BATCH},
-                systems=(SERVICE, OURS, OURS_GRPC),
+                systems=(SERVICE, *DATA_PLANES),
                 unit="krows",
             )
 
@@ -107,7 +107,7 @@ def partition_cases(quick: bool) -> Iterator[Case]:
             f"{partitions} partitions",
             f"{__name__}:dataset_fn",
             {"kind": "tokens", "batch": 8192},
-            systems=(OURS, OURS_GRPC),
+            systems=tuple(DATA_PLANES),
             partitions=partitions,
             unit="krows",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from testing.bench.case import OURS, OURS_GRPC, Case
+from testing.bench.case import DATA_PLANES, Case
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -43,5 +43,5 @@ def cases(quick: bool) -> Iterator[Case]:
             target,
             {"batch": 64},
             trainers=2,
-            systems=(OURS, OURS_GRPC),
+            systems=tuple(DATA_PLANES),
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from testing.bench.case import LOCAL, OURS, Case
+from testing.bench.case import DATA_PLANES, LOCAL, Case
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -75,6 +75,6 @@ def cases(quick: bool) -> Iterator[Case]:
                 f"{__name__}:dataset_fn",
                 args,
                 workers,
-                systems=(LOCAL, OURS),
+                systems=(LOCAL, *DATA_PLANES),
                 unit="krows",
             )
