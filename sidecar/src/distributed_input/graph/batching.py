@@ -17,9 +17,9 @@ import tensorflow as tf
 from tensorflow.python.data.util.structure import NoneTensorSpec
 
 from distributed_input.api.errors import SpecError
-from distributed_input.graph.analysis.batches import drops_remainder
+from distributed_input.graph.analysis.batches import batch_size, drops_remainder, is_row_map
 from distributed_input.graph.definition import node_defs, serialization
-from distributed_input.graph.definition.datasets import PASSES, main_scope
+from distributed_input.graph.definition.datasets import MAPS, PASSES, kind, main_scope
 from distributed_input.graph.definition.node_defs import GraphDef
 from distributed_input.rows.decode import Ragged, Sparse
 from distributed_input.rows.elements import ElementSpec, Leaf, numpy_dtype
@@ -53,17 +53,32 @@ def batch_rows(
 def with_batch_size(graph_def: GraphDef, rows: int) -> GraphDef | None:
     """Return the graph of a split with `rows` rows in each element but the last, as a new graph.
 
-    The worker changes the last op, because to batch a dataset again copies each row once more.
-    None if its last op does not batch rows, apart from ops that keep elements, or if the op drops
-    the last rows.
+    The worker changes the op that batches. To batch a dataset again copies each row once more, and
+    each element costs every op behind the batch a wake-up of a thread. `prefetch` holds as many
+    rows as before.
+
+    None if the last op does not batch rows, apart from ops that keep elements and maps whose rows
+    have the same bytes in any batch, or if the op drops the last rows.
     """
     main = main_scope(graph_def)
-    _, node = main.tail(PASSES)
-    if node is None or node.op != "BatchDatasetV2" or drops_remainder(main, node) is not False:
+    passed, node = main.tail(PASSES | MAPS)
+    if node is None or kind(node.op) not in ("Batch", "ParallelBatch"):
         return None
+    if drops_remainder(main, node) is not False:
+        return None
+    maps = (one for one in passed if kind(one.op) in MAPS)
+    if not all(is_row_map(main, one, exact=True) for one in maps):
+        return None
+    sizes = {str(node.name): rows}
+    before = batch_size(main, node) or rows
+    for one in passed:
+        elements = main.value(one, 1) if kind(one.op) == "Prefetch" else None
+        if elements is not None and elements > 0:  # else AUTOTUNE
+            sizes[str(one.name)] = max(1, int(elements) * before // rows)
     out = node_defs.copy_of(graph_def)
-    size = node_defs.add_const(out.node, f"{node.name}/rows", rows)
-    node_defs.by_name(out.node)[node.name].input[1] = size.name
+    nodes = node_defs.by_name(out.node)
+    for name, size in sizes.items():
+        nodes[name].input[1] = node_defs.add_const(out.node, f"{name}/size", size).name
     return out
 
 

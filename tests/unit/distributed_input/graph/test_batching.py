@@ -14,6 +14,7 @@ from distributed_input.api.errors import SpecError
 from distributed_input.graph.batching import batch_rows, can_batch, can_join, join, with_batch_size
 from distributed_input.graph.definition import serialization
 from distributed_input.graph.definition.canonical import serialize
+from distributed_input.graph.definition.datasets import main_scope
 from distributed_input.graph.type_specs import from_tf
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.encode import make_encoder
@@ -120,14 +121,42 @@ def with_options(data: Any) -> Any:
     return data.with_options(options)
 
 
+def checked(x: Any, y: Any) -> Any:
+    tf.debugging.assert_less(tf.size(x), 5)
+    return x, y
+
+
 ENDS: dict[str, Callable[[Any, int], Any]] = {
     "batch": lambda data, size: data.batch(size),
     "prefetch": lambda data, size: data.batch(size).prefetch(2),
     "options": lambda data, size: with_options(data.batch(size).prefetch(1)),
+    "a parallel batch": lambda data, size: data.batch(size, num_parallel_calls=2),
+    "maps": lambda data, size: (
+        data.batch(size)
+        .map(lambda x, y: (x + 0, y * 3), num_parallel_calls=2)
+        .prefetch(1)
+        .map(lambda x, y: (x, tf.cast(y[:, :2], tf.float32) / 7.0))
+    ),
 }
 OTHERS: dict[str, Callable[[Any], Any]] = {
     "rows": lambda data: data,
     "drop_remainder": lambda data: data.batch(4, drop_remainder=True),
+    "a map with an inexact result": lambda data: data.batch(4).map(
+        lambda x, y: (x, tf.exp(tf.cast(y, tf.float32)))
+    ),
+    "a map that checks the batch": lambda data: data.batch(4).map(checked),
+    "a Python function": lambda data: data.batch(4).map(
+        lambda x, y: (tf.numpy_function(lambda x: x, [x], tf.int64), y)
+    ),
+    "random values": lambda data: data.batch(4).map(
+        lambda x, y: (x + tf.random.uniform([1], maxval=9, dtype=tf.int64), y)
+    ),
+    "a take of batches": lambda data: data.batch(4).take(2),
+    "a shuffle of batches": lambda data: data.batch(4).shuffle(2),
+    "batches that are repeated": lambda data: data.batch(4).repeat(2),
+    "a parallel batch that drops rows": lambda data: data.batch(
+        4, drop_remainder=True, num_parallel_calls=2
+    ),
     "a map of batches": lambda data: data.batch(4).map(lambda x, y: (x + tf.reduce_sum(x), y)),
     "a padded batch": lambda data: data.padded_batch(4),
     "batches of files": lambda data: data.window(4).flat_map(lambda x, y: x.batch(2)),
@@ -149,6 +178,22 @@ def test_rows_stay_and_elements_have_the_size(end: str, before: int, rows: int) 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_datasets_keep_their_elements(name: str) -> None:
     assert with_batch_size(serialize(OTHERS[name](PAIRS)), 7) is None
+
+
+def test_prefetch_holds_as_many_rows_as_before() -> None:
+    data = PAIRS.batch(4).prefetch(6).map(lambda x, y: (x, y)).prefetch(tf.data.AUTOTUNE)
+    assert prefetched(serialize(data)) == [6, -1]
+    assert [prefetched(with_batch_size(serialize(data), rows)) for rows in (2, 12, 100)] == [
+        [12, -1],
+        [2, -1],
+        [1, -1],
+    ]
+
+
+def prefetched(graph: Any) -> list[int]:
+    scope = main_scope(graph)
+    found = [scope.value(one, 1) for one in scope.chain() if one.op.startswith("Prefetch")]
+    return [int(size) for size in reversed(found)]
 
 
 def test_the_graph_itself_does_not_change() -> None:

@@ -140,14 +140,14 @@ def with_unknown_batch_size(spec: ElementSpec) -> ElementSpec:
     return ElementSpec(spec.structure, tuple(leaves))
 
 
-def is_row_map(scope: Scope, node: NodeDef) -> bool:
-    """Return whether a map of batches is known to work row by row."""
+def is_row_map(scope: Scope, node: NodeDef, exact: bool = False) -> bool:
+    """Return whether a map of batches is known to work row by row; see `works_by_rows`."""
     source = scope.input(node)
     if source is None or "output_shapes" not in source.attr:
         return False
     shapes = map(tf.TensorShape, source.attr["output_shapes"].list.shape)
     any_rows = [tf.TensorShape([None, *one[1:]]) if one.rank else one for one in shapes]
-    return works_by_rows(scope.library, node.attr["f"].func.name, any_rows)
+    return works_by_rows(scope.library, node.attr["f"].func.name, any_rows, exact)
 
 
 def padding_values(main: Scope) -> tuple[Any, ...]:

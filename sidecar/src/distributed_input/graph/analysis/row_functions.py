@@ -2,16 +2,22 @@
 
 If a function of batches works row by row, the batches may have any rows. The tables have the ops
 that are known to do so. A function with any other op counts as one that does not.
+
+The bytes of a row may still depend on its place in the batch: TensorFlow computes most functions of
+floating-point numbers by other instructions for the last numbers of a tensor than for those before.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import function_pb2, tensor_shape_pb2
 from tensorflow.python.framework import function_def_to_graph, tensor_util
 
+from distributed_input.graph.definition import node_defs
 from distributed_input.graph.definition.node_defs import FunctionDef
 
 _ELEMENTWISE = frozenset(
@@ -32,23 +38,54 @@ _PER_ROW = frozenset(
     "AdjustContrastv2 AdjustHue AdjustSaturation BiasAdd DecodeRaw HSVToRGB MatMul RGBToHSV"
     " ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor".split()
 )
+# Their results are exact, or rounded as IEEE 754 defines it. All ops are exact for other numbers.
+_EXACT_FOR_FLOATS = frozenset(
+    "Abs Add AddV2 AsString BiasAdd Bucketize Cast Div Equal Greater GreaterEqual IsFinite IsInf"
+    " IsNan Less LessEqual Mul Neg NotEqual RealDiv Square StringToNumber Sub".split()
+)
+_MOVES = frozenset(
+    "ConcatV2 DecodeCSV DecodeRaw ExpandDims GatherV2 Identity LookupTableFindV2 OneHot OnesLike"
+    " Pack Pad PadV2 ParseExampleV2 Reshape ReverseV2 SelectV2 Squeeze StopGradient StridedSlice"
+    " Tile Transpose Unpack ZerosLike".split()
+)
 _STATELESS_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _DEPTH = 8
 
 
-def works_by_rows(library: Mapping[str, FunctionDef], name: str, shapes: Sequence[Any]) -> bool:
+def works_by_rows(
+    library: Mapping[str, FunctionDef], name: str, shapes: Sequence[Any], exact: bool = False
+) -> bool:
     """Return whether a function is known to work row by row.
 
     `shapes` are the TensorShapes of the arguments that are batches. The others are the same for all
-    rows.
+    rows. With `exact`, a row must also have the same bytes in batches of all sizes, and no op may
+    check the batch.
     """
-    rows = [True] * len(shapes)
-    return _RowCheck(library).function(name, list(shapes), rows) == "rows"
+    called = node_defs.called_functions(library, library[name].node_def) if name in library else {}
+    functions = [library[one] for one in dict.fromkeys([name, *called]) if one in library]
+    sizes = tuple(node_defs.to_bytes(shape.as_proto()) for shape in shapes)
+    return _works_by_rows(tuple(map(node_defs.to_bytes, functions)), sizes, exact)
+
+
+@functools.lru_cache(maxsize=32)
+def _works_by_rows(functions: tuple[bytes, ...], shapes: tuple[bytes, ...], exact: bool) -> bool:
+    """Check the first function, which may call the others. It takes milliseconds.
+
+    The arguments are serialized: equal functions of other splits are checked once.
+    """
+    parsed = [function_pb2.FunctionDef.FromString(one) for one in functions]
+    library = {one.signature.name: one for one in parsed}
+    sizes = [
+        tf.TensorShape(tensor_shape_pb2.TensorShapeProto.FromString(shape)) for shape in shapes
+    ]
+    name = parsed[0].signature.name if parsed else ""
+    return _RowCheck(library, exact).function(name, sizes, [True] * len(sizes)) == "rows"
 
 
 class _RowCheck:
-    def __init__(self, library: Mapping[str, FunctionDef]) -> None:
+    def __init__(self, library: Mapping[str, FunctionDef], exact: bool) -> None:
         self._library = library
+        self._exact = exact
         self._called = tf.compat.v1.GraphDef()
         self._called.library.function.extend(library.values())
 
@@ -77,6 +114,8 @@ class _RowCheck:
             found = self._op(op, [has_rows.get(one.name) for one in op.inputs], depth)
             for tensor in op.outputs:
                 has_rows[tensor.name] = found
+            if self._exact and not op.outputs and op.type != "NoOp":
+                return ""
         names = [_tensor(graph, function, one.name) for one in function.signature.output_arg]
         results = [has_rows.get(name) for name in names]
         if all(results):
@@ -95,6 +134,8 @@ class _RowCheck:
         if not any(rows):
             is_known = not op.op_def.is_stateful or op.type in ("ReadVariableOp", "Placeholder")
             return False if is_known else None
+        if self._exact and not _is_exact(op):
+            return None
         if op.type in _ELEMENTWISE:
             return _same_rank(op, rows) or None
         if op.type in _REDUCTIONS:
@@ -103,6 +144,16 @@ class _RowCheck:
             return (rows[0] and not any(rows[1:]) and _is_per_row(op)) or None
         rule = _RULES.get(op.type)
         return (rule is not None and rule(op, rows)) or None
+
+
+def _is_exact(op: Any) -> bool:
+    """Return whether each result has the same bytes, whatever its place in the tensor."""
+    if op.type in _MOVES:
+        return True
+    types = {one.dtype for one in (*op.inputs, *op.outputs)}
+    if any(one.is_complex for one in types):
+        return False
+    return op.type in _EXACT_FOR_FLOATS or not any(one.is_floating for one in types)
 
 
 def _tensor(graph: Any, function: FunctionDef, result: str) -> str:

@@ -56,11 +56,29 @@ NOT_BY_ROWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def works_by_rows(function: Callable[[Any], Any], rows: tf.data.Dataset = MATRICES) -> bool:
+EXACT = {
+    *("stack", "unstack", "concatenation", "reshape", "transposed", "one-hot", "gather", "select"),
+    *("strings", "tf.function", "padding"),
+}
+SPECIAL = [float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-42, 3e38, 0.1, -7.5]
+VALUES = tf.constant([[value * other for other in (1.0, 0.3, -0.7)] for value in SPECIAL * 5])
+EXACT_OF_VALUES: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda x: x + tf.constant([0.1, 0.2, 0.3]) - x[:, :1],
+    "product": lambda x: tf.square(x) * 1.1 / 3.0 / x[:, ::-1],
+    "sign": lambda x: (tf.abs(x), -x),
+    "comparisons": lambda x: (x > 0.5, x <= 3.0, x != 1.0, tf.math.is_nan(x), tf.math.is_inf(x)),
+    "small types": lambda x: [tf.cast(x, kind) * 3 for kind in (tf.float16, tf.bfloat16)],
+    "integers": lambda x: tf.reduce_sum(tf.maximum(tf.strings.length(tf.as_string(x)), 5) % 4, 1),
+}
+
+
+def works_by_rows(
+    function: Callable[[Any], Any], rows: tf.data.Dataset = MATRICES, exact: bool = False
+) -> bool:
     main = main_scope(serialize(rows.batch(4).map(function)))
     assert main.output is not None
     assert kind(main.output.op) in MAPS
-    return is_row_map(main, main.output)
+    return is_row_map(main, main.output, exact)
 
 
 @pytest.mark.parametrize("name", BY_ROWS)
@@ -82,3 +100,44 @@ def test_parsing_dense_features_works_row_by_row() -> None:
     assert works_by_rows(lambda x: tf.io.parse_example(x, PARSED), examples)
     sparse = {"a": tf.io.VarLenFeature(tf.float32)}
     assert not works_by_rows(lambda x: tf.io.parse_example(x, sparse), examples)
+
+
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_functions_whose_results_are_rounded_otherwise_elsewhere_are_not_exact(name: str) -> None:
+    assert works_by_rows(BY_ROWS[name], exact=True) == (name in EXACT)
+
+
+@pytest.mark.parametrize("name", EXACT_OF_VALUES)
+def test_exact_functions_give_the_same_bytes_in_any_batch(name: str) -> None:
+    function = EXACT_OF_VALUES[name]
+    rows = tf.data.Dataset.from_tensor_slices(VALUES)
+    assert works_by_rows(function, rows, exact=True)
+    alone = [run(rows, function, size) for size in (1, 3, 8, 45)]
+    assert alone == [alone[0]] * 4
+
+
+def run(rows: tf.data.Dataset, function: Callable[[Any], Any], size: int) -> list[list[bytes]]:
+    found = rows.batch(size).map(function).unbatch()
+    return [[part.numpy().tobytes() for part in tf.nest.flatten(row)] for row in found]
+
+
+def test_a_function_that_checks_its_batch_is_not_exact() -> None:
+    def checked(x: Any) -> Any:
+        tf.debugging.assert_less(tf.shape(x)[0], 5)
+        return x + 1.0
+
+    assert works_by_rows(checked)
+    assert not works_by_rows(checked, exact=True)
+
+
+def test_complex_numbers_are_exact_only_if_they_are_moved() -> None:
+    rows = MATRICES.map(lambda x: tf.complex(x, x))
+    assert works_by_rows(lambda x: tf.tile(x, [1, 2]), rows, exact=True)
+    assert not works_by_rows(lambda x: x * x, rows, exact=True)
+
+
+def test_a_function_is_checked_once_and_again_if_a_function_that_it_calls_differs() -> None:
+    for name in ("tf.function", "nested"):
+        function = {**BY_ROWS, **NOT_BY_ROWS}[name]
+        found = [works_by_rows(lambda x, called=function: called(x)) for _ in range(2)]
+        assert found == [name in BY_ROWS] * 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -330,9 +330,12 @@ def test_the_split_of_a_data_shard_cannot_skip_rows() -> None:
     assert split.state.problem == ""
 
 
-def test_the_last_batch_op_gets_the_rows_of_an_element(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("then", [lambda *row: row, lambda row, value: (row * 3, value)])
+def test_the_last_batch_op_gets_the_rows_of_an_element(
+    monkeypatch: pytest.MonkeyPatch, then: Callable[..., Any]
+) -> None:
     def batched(context: Any) -> Any:
-        return by_split(context).batch(2).prefetch(1)
+        return by_split(context).batch(2).map(then, num_parallel_calls=2).prefetch(1)
 
     def again(*_: Any) -> Any:
         raise AssertionError("each row would be copied once more")
