@@ -271,6 +271,16 @@ def repeated_rows_warning(name: str, num_splits: int) -> str:
     )
 
 
+def unread_split_warning(name: str, num_splits: int) -> str:
+    """Return the warning for a function whose result cannot depend on the split."""
+    return (
+        f"{name} does not read the split from its context, so each row is read {num_splits} times,"
+        " once by each split, unless each element is random. Return the rows of split"
+        " context.input_pipeline_id of context.num_input_pipelines, or"
+        " distributed_input.Indexed(dataset) for a dataset with a length and an index"
+    )
+
+
 def hidden_batch_warnings(
     facts: GraphAnalysis, job: types_pb2.Job, asked_batch: int | None
 ) -> list[str]:

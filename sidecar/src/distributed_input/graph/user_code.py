@@ -132,7 +132,8 @@ class SplitInputContext(tf.distribute.InputContext):
 
     `num_input_pipelines` is the number of splits, and `input_pipeline_id` is the index of this one.
     `num_replicas_in_sync` is always 1: a dataset must not depend on the trainers. `varies`: the
-    dataset may differ between epochs, because `seed` or `epoch` was read. `global_batch_size` is
+    dataset may differ between epochs, because `seed` or `epoch` was read. `knows_split`: it may
+    differ between splits, because the split was read. `global_batch_size` is
     the argument of `get_per_replica_batch_size`; None before the first call.
     """
 
@@ -153,7 +154,22 @@ class SplitInputContext(tf.distribute.InputContext):
         self._seed = seed
         self._epoch = epoch
         self.varies = False
+        self.knows_split = False
         self.global_batch_size: int | None = None
+
+    @property
+    def num_input_pipelines(self) -> int:
+        """The number of splits."""
+        self.knows_split = True
+        splits: int = super().num_input_pipelines
+        return splits
+
+    @property
+    def input_pipeline_id(self) -> int:
+        """The index of this split."""
+        self.knows_split = True
+        split: int = super().input_pipeline_id
+        return split
 
     @property
     def seed(self) -> int:

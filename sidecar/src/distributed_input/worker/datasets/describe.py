@@ -14,6 +14,7 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.graph import buffers, export, sharding, type_specs
 from distributed_input.graph.definition import caches, canonical
+from distributed_input.graph.user_code import SplitInputContext
 from distributed_input.order import jobs
 from distributed_input.order.identity import ORDER_VERSION
 from distributed_input.order.indexed import Indexed
@@ -48,7 +49,7 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
     context = entry_points.split_context(draft, draft.seed, 0, 0, splits)
     dataset = entry_points.call(draft.entry_point, context, mix(draft.seed))
     if not isinstance(dataset, tf.data.Dataset):
-        return _describe_python(draft, dataset, context.global_batch_size)
+        return _describe_python(draft, dataset, context)
     element = type_specs.from_tf(dataset.element_spec)
     try:
         definition = canonical.serialize(dataset)
@@ -80,14 +81,19 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
 
 
 def _describe_python(
-    draft: types_pb2.Job, dataset: Iterable[Any] | Indexed, asked: int | None
+    draft: types_pb2.Job, dataset: Iterable[Any] | Indexed, context: SplitInputContext
 ) -> types_pb2.Job:
     """Complete the draft of a dataset that is no tf.data.Dataset."""
-    function = entry_points.load(draft.entry_point)
+    function, asked = entry_points.load(draft.entry_point), context.global_batch_size
     if not isinstance(dataset, Indexed):
         element = type_specs.spec_of_iterable(dataset, function)
         infinite = False if _has_length(dataset) else None
-        return jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
+        job = jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
+        # A generator may read the split later.
+        if infinite is False and job.num_splits > 1 and not context.knows_split:
+            name = f"entry point {draft.entry_point.target}"
+            job.warnings.append(export.unread_split_warning(name, job.num_splits))
+        return job
     rows = len(dataset)
     first = (dataset.source[index] for index in range(min(rows, 1)))
     element = type_specs.spec_of_iterable(first, function)

@@ -107,16 +107,23 @@ def call(
     with _alone(what), user_code.fixed_randomness(seed & _SEED_MASK), unseeded:
         random.seed(context.seed)
         np.random.seed(context.seed)
-        before = _random_state()
-        context.varies = False  # reset: the two lines above read the context's seed
-        with user_code.user_errors(f"entry point {entry.target}", _place(context), exits=True):
+        before, place = _random_state(), _place(context)
+        context.varies = context.knows_split = False  # reset: the lines above read the context
+        with user_code.user_errors(f"entry point {entry.target}", place, exits=True):
             dataset = function(context, **arguments)
             if callable(dataset) and not isinstance(dataset, tf.data.Dataset):
                 dataset = dataset()
         context.varies = context.varies or _random_state() != before
+    is_read_by_index = isinstance(dataset, Indexed) or has_index(dataset)
+    if is_read_by_index and context.knows_split:
+        raise SpecError(
+            f"entry point {entry.target} returned {type(dataset).__name__}, which the splits divide"
+            " by its index, and it read the split from its context. Return the whole dataset for "
+            "each split, or an iterable of the rows of the split"
+        )
     if isinstance(dataset, (tf.data.Dataset, Indexed, Iterable)):
         return dataset
-    if has_index(dataset):
+    if is_read_by_index:
         return Indexed(dataset)
     raise SpecError(
         f"entry point {entry.target} returned {type(dataset).__name__}. Return a tf.data.Dataset, "

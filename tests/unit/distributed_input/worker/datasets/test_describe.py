@@ -65,7 +65,7 @@ def by_hand(context):
     return tf.data.Dataset.from_tensor_slices(list(range(40))[context.input_pipeline_id :: 4])
 
 def arrays(context):
-    return [{"x": np.zeros(3, np.float32)}]
+    return [{"x": np.full(3, context.input_pipeline_id, np.float32)}]
 
 def python(context):
     def load(x):
@@ -113,6 +113,19 @@ class Squares:
 
 def squares(context, rows):
     return Squares(rows)
+
+def divided_squares(context):
+    return Squares(100 // context.num_input_pipelines)
+
+def unread(context):
+    return [np.float32(1)] * 3
+
+def read_early(context):
+    return [np.float32(context.input_pipeline_id)]
+
+def read_later(context):
+    yield np.float32(1)
+    yield np.float32(context.input_pipeline_id)
 """
 
 
@@ -382,3 +395,20 @@ def test_a_dataset_that_is_read_by_index_has_its_number_of_rows(rows: int, split
 def test_a_dataset_without_rows_has_no_spec() -> None:
     with pytest.raises(SpecError, match="no elements"):
         described("squares", '{"rows": 0}')
+
+
+def test_a_dataset_that_is_read_by_index_is_not_divided_twice() -> None:
+    with pytest.raises(SpecError, match="Squares, which the splits divide"):
+        described("divided_squares")
+
+
+@pytest.mark.parametrize(
+    ("function", "warned"),
+    [("unread", True), ("read_early", False), ("read_later", False)],
+)
+def test_a_sequence_of_a_function_that_does_not_know_its_split_repeats_its_rows(
+    function: str, warned: bool
+) -> None:
+    job = described(function, num_splits=4)
+    found = [text for text in job.warnings if "each row is read 4 times" in text]
+    assert len(found) == warned
