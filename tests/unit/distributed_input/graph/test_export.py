@@ -251,6 +251,16 @@ def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:
     assert "read amplification is up to 8, because each of the 8 splits" in warned[0]
 
 
+def test_a_shard_that_no_source_carries_out_has_a_split_for_each_partition() -> None:
+    def dataset_fn(ctx: Any) -> Data:
+        mine = Data.range(90_000).shuffle(9).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+        return mine.map(lambda x: x + 1)
+
+    job, _, warned = export(dataset_fn)
+    assert (job.partitions, job.num_splits, job.read_amplification) == (8, 8, 8)
+    assert "read amplification is up to 8" in warned[0]
+
+
 @pytest.mark.parametrize("endless", [False, True])
 def test_a_dataset_fn_that_does_not_shard_gives_a_warning(endless: bool) -> None:
     data = Data.range(4).repeat() if endless else Data.range(4)
@@ -349,7 +359,8 @@ def test_the_same_program_exports_the_same_bytes() -> None:
             mine = Data.from_tensor_slices(images).shuffle(8).shard(4, ctx.input_pipeline_id)
             return mine.map(lambda x: x * tf.random.uniform([]))
 
-        return export_job(types_pb2.Job(num_splits=4), dataset_fn)[1]
+        with pytest.warns(UserWarning, match="read amplification is up to 4"):
+            return export_job(types_pb2.Job(num_splits=4), dataset_fn)[1]
 
     first = program()
     random_number()

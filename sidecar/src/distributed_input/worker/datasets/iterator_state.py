@@ -40,7 +40,9 @@ _RESTORED = frozenset(
 )
 """The datasets whose whole state TensorFlow saves. `Cache` is one: while a split writes the files
 of a cache, it has no states."""
-_PIPELINE = 3  # what a worker adds to a dataset; 2: it joins batches; 3: it sets their size
+_PIPELINE = 4
+"""What a worker changes in a dataset; 2: it joins batches; 3: it sets their size; 4: it pushes
+shards to their sources."""
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
 _RESTORE_SECONDS = 20.0  # no element is produced meanwhile
 _PART_VARIANTS = 64  # written together, so that a state that is too large is noticed early
