@@ -251,6 +251,16 @@ def test_sharding_records_after_reading_gives_a_warning(tmp_path: Path) -> None:
     assert "read amplification is up to 8, because each of the 8 splits" in warned[0]
 
 
+def test_a_shard_that_no_source_carries_out_has_a_split_for_each_partition() -> None:
+    def dataset_fn(ctx: Any) -> Data:
+        data = Data.range(90_000).map(lambda x: x + 1)
+        return data.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+
+    job, _, warned = export(dataset_fn)
+    assert (job.partitions, job.num_splits, job.read_amplification) == (8, 8, 8)
+    assert "read amplification is up to 8" in warned[0]
+
+
 @pytest.mark.parametrize("endless", [False, True])
 def test_a_dataset_fn_that_does_not_shard_gives_a_warning(endless: bool) -> None:
     data = Data.range(4).repeat() if endless else Data.range(4)

@@ -15,7 +15,7 @@ from distributed_input.graph.analysis.batches import (
     is_batch,
     padding_values,
 )
-from distributed_input.graph.definition import caches, node_defs
+from distributed_input.graph.definition import caches, node_defs, pushdown
 from distributed_input.graph.definition.datasets import (
     BATCHES,
     FILTERS,
@@ -30,7 +30,6 @@ from distributed_input.graph.definition.datasets import (
 )
 from distributed_input.graph.definition.node_defs import PYTHON_OPS, GraphDef, NodeDef
 
-_SKIPPING = ("RangeDataset", "TensorSliceDataset")
 # The result ends if and only if the input does.
 _SAME = (
     PASSES
@@ -55,8 +54,9 @@ class GraphAnalysis:
       batches: what is known of the batches in the dataset.
       paddings: values that fill up each component of a padded batch; (): unknown, or not padded.
       drop_remainder: a batch op drops an incomplete batch at the end of every split.
-      shards_source: the shard op skips the elements of other splits at no cost.
-      record_shard: name of the shard op that keeps some of the records that were read or computed
+      shards_source: all shard ops are pushed to their sources: the elements of other splits cost
+        nothing.
+      record_shard: name of a shard op that keeps some of the records that were read or computed
         before it, so that every split reads or computes all of them; "" if there is none.
       file_shards: names of the shard ops that select the names of files, which are read later.
       python_ops: Python functions in the graph, which cannot run in another process.
@@ -85,7 +85,7 @@ def analyze(graph_def: GraphDef) -> GraphAnalysis:
         drop_remainder=any(
             is_batch(one) and drops_remainder(main, one) is not False for one in main.chain()
         ),
-        shards_source=bool(shards) and all(one.source.op in _SKIPPING for one in shards),
+        shards_source=bool(shards) and all(one.is_pushed for one in shards),
         record_shard=_record_shard(main, shards),
         file_shards=tuple(
             str(one.node.name)
@@ -103,7 +103,7 @@ class _Shard:
     """A shard op of a graph, and the nodes before and behind it."""
 
     node: NodeDef
-    source: NodeDef
+    is_pushed: bool
     before: list[NodeDef]
     after: list[NodeDef]
 
@@ -115,7 +115,7 @@ def _shards(main: Scope) -> Iterator[_Shard]:
             before = node_defs.ancestors(main.nodes, source)
             names = {below.name for below in before}
             after = [other for other in main.nodes.values() if other.name not in names]
-            yield _Shard(node, source, before, after)
+            yield _Shard(node, pushdown.can_push(main, node), before, after)
 
 
 def _record_shard(main: Scope, shards: list[_Shard]) -> str:
@@ -125,7 +125,7 @@ def _record_shard(main: Scope, shards: list[_Shard]) -> str:
     has computed cost less than a function after the shard.
     """
     for one in shards:
-        if one.source.op in _SKIPPING or _reads_files(main, one.after):
+        if one.is_pushed or _reads_files(main, one.after):
             continue
         costs = _reads_files(main, one.before) or _calls_function(one.before)
         if costs or not _calls_function(one.after):

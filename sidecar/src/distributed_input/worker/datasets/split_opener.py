@@ -34,6 +34,7 @@ from distributed_input.graph.definition import (
     canonical,
     node_defs,
     packing,
+    pushdown,
     serialization,
 )
 from distributed_input.graph.definition.datasets import main_scope
@@ -184,7 +185,8 @@ class SplitOpener:
         sized = None
         if of.batch_rows and job.batched and row.is_static:
             sized = batching.with_batch_size(graph, of.batch_rows)
-        dataset = serialization.instantiate(sized or graph, found.element_spec)
+        pushed = pushdown.push(graph if sized is None else sized)
+        dataset = serialization.instantiate(pushed, found.element_spec)
         dataset._functions_of = found.functions  # noqa: SLF001 - an attribute that we add
         if found.is_serial:
             dataset = determinism.run_serially(dataset)

@@ -154,8 +154,8 @@ def test_an_endless_dataset_that_a_function_captures_is_not_a_window() -> None:
 def test_a_shard_that_selects_records_is_found(
     make: Callable[[Data], Data], selects_records: bool, tmp_path: Path
 ) -> None:
-    """A shard of names of files selects no records. Neither does one of elements in memory, if a
-    function after it costs more."""
+    """A shard of names of files selects no records. Neither does one that is pushed, or one of
+    elements in memory, if a function after it costs more."""
     files = Data.from_tensor_slices(write_files(tmp_path, [2, 2]))
     assert bool(facts(make(files)).record_shard) is selects_records
 
@@ -165,6 +165,7 @@ def test_a_shard_of_a_source_that_skips_elements_is_found() -> None:
     names = tf.data.Dataset.from_tensor_slices(["a", "b"])
     assert facts(numbers.shard(2, 0).map(lambda x: x + 1)).shards_source
     assert facts(names.shard(2, 0)).shards_source
+    assert facts(names.enumerate().take(2).shard(2, 0)).shards_source
     assert not facts(numbers.map(lambda x: x + 1).shard(2, 0)).shards_source
     assert not facts(numbers.shuffle(8).shard(2, 0)).shards_source
     assert not facts(numbers).shards_source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import tensorflow as tf
 from distributed_input.api.errors import JobConflictError
 from distributed_input.api.proto import types_pb2
 from distributed_input.graph import batching, buffers
+from distributed_input.graph.definition import serialization
 from distributed_input.graph.export import export_job
 from distributed_input.worker.datasets import shared_passes, split_opener
 from distributed_input.worker.datasets.describe import describe
@@ -311,6 +313,21 @@ def test_shuffle_buffers_are_bounded_and_reported(
     monkeypatch.setattr(buffers, "bound_shuffles", calls.append)
     assert rows(opener.open(job, 1, 0, 1, 0).elements) == bounded[1]
     assert len(calls) == 1
+
+
+def test_a_split_makes_no_element_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    opener, job = opened(by_split)
+    graphs: list[Any] = []
+
+    def instantiate(graph_def: Any, spec: Any) -> Any:
+        graphs.append(graph_def)
+        return serialization.instantiate(graph_def, spec)
+
+    fake = types.SimpleNamespace(instantiate=instantiate)
+    monkeypatch.setattr(split_opener, "serialization", fake)
+    found = rows(opener.open(job, 1, 0, 1, 0).elements)
+    assert sorted(row for row, _ in found) == [*range(1, 60, 3)]
+    assert "ShardDataset" not in {node.op for node in graphs[0].node}
 
 
 def test_a_split_of_a_function_skips_rows() -> None:
