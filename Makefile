@@ -205,7 +205,7 @@ simulate-delivery: $(SYNCED) ## Simulate the delivery in virtual time: make simu
 simulate: $(DRAWING) ## Simulate scaling; write the table and pictures of docs/scaling.md
 	$(EXAMPLES)/bin/python -m testing.simulator
 
-bench: $(SYNCED) $(DATA) ## Measure what a cluster runs, on two hosts as network namespaces (root, 2 h)
+bench: $(SYNCED) $(DATA) ## Measure what a cluster runs, on two hosts as network namespaces (root, 2.5 h)
 	python -m testing.bench
 
 drill: $(SYNCED) ## Induce the causes of a stall, and check that `explain` names each; needs idle CPUs
