@@ -60,7 +60,7 @@ class NumpyIterator:
         key: key of its states.
     """
 
-    problem, skipped_rows, has_skipped = "", 0, False
+    problem = ""
 
     def __init__(
         self, elements: Callable[[int], Iterator[dict[str, Any]]], batch_rows: int, key: bytes
@@ -82,7 +82,7 @@ class NumpyIterator:
         """Return the state after the last element returned."""
         return b"%d" % self._row
 
-    def restore(self, data: bytes, _rows: int) -> None:
+    def restore(self, data: bytes) -> None:
         """Continue after the element at which the state was saved."""
         self._row = int(data)
         self._rest = self._elements(self._row)
@@ -102,8 +102,16 @@ class NumpySplits:
     ) -> None:
         self._pid, self._work, self._fails = pid, work, fails
 
-    def open(self, job: types_pb2.Job, seed: int, epoch: int, split: int, batch_rows: int) -> Any:
-        """Return the elements of a split; see `SplitOpener.open`."""
+    def open(
+        self,
+        job: types_pb2.Job,
+        seed: int,
+        epoch: int,
+        split: int,
+        batch_rows: int,
+        skipped: int = 0,
+    ) -> Any:
+        """Return the elements of a split; see `SplitOpener.open`. Odd splits can skip rows."""
         from distributed_input.worker.datasets.split_iterator import SplitIterator
 
         row = ElementSpec.from_json(job.row_spec)
@@ -116,6 +124,10 @@ class NumpySplits:
 
         if arguments.get("flaky"):
             return SplitIterator(elements(0), row, bool(batch_rows))
+        skipped -= skipped % split if split % 2 else skipped
+        if skipped:
+            behind = elements(skipped)
+            return SplitIterator(behind, row, bool(batch_rows), skipped=skipped)
         values = job.entry_point.args_json, context_seed, epoch, split
         key = hashlib.blake2b(repr(values).encode(), digest_size=KEY_BYTES).digest()
         iterator: Any = NumpyIterator(elements, batch_rows or 1, key)

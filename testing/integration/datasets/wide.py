@@ -27,6 +27,18 @@ def timed(ctx: Any, rows: int, milliseconds: float) -> tf.data.Dataset:
     return slow.map(lambda row: {"id": row, "value": row * 2}, num_parallel_calls=2)
 
 
+def computed(ctx: Any, rows: int, milliseconds: float) -> tf.data.Dataset:
+    """Return shuffled rows that take TensorFlow about this time each, and cannot be skipped."""
+    numbers = tf.data.Dataset.range(rows).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
+
+    def compute(row: tf.Tensor) -> dict[str, tf.Tensor]:
+        total = tf.reduce_sum((tf.range(int(4e5 * milliseconds), dtype=tf.int64) + row) % 7)
+        return {"id": row + tf.cast(total < 0, tf.int64), "value": row * 2}
+
+    slow = numbers.shuffle(64, seed=3).map(compute, num_parallel_calls=2)
+    return slow.filter(lambda row: row["id"] >= 0)
+
+
 def timed_python(ctx: Any, rows: int, milliseconds: float) -> tf.data.Dataset:
     """Return shuffled rows that a Python function computes in this number of milliseconds each."""
 

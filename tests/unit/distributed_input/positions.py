@@ -21,7 +21,15 @@ def largest_position() -> trainer_pb2.Position:
         base_rows=[_ROWS for _ in every],
         anchors=[trainer_pb2.Anchor(ordinal=_SMALL, rows=_ROWS, ended=True) for _ in every],
         prefixes=[
-            trainer_pb2.Prefix(partition=p, split=_SMALL, rows=_ROWS, digest=_ROWS) for p in every
+            trainer_pb2.Prefix(
+                partition=p,
+                split=_SMALL,
+                rows=_ROWS,
+                digest=_ROWS,
+                anchor_rows=_ROWS,
+                anchor_digest=_ROWS,
+            )
+            for p in every
         ],
         consumer=_SMALL,
         end=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,13 @@ class Prefix:
         rows: number of rows.
         digest: sum of the rows' digests, modulo 2**64. It does not depend on how the rows were cut
             into blocks.
+        anchor: fewer rows of the same split; None: there are none. A worker may skip these and make
+            only the rows from there on again. No part of what identifies the rows.
     """
 
     rows: int = 0
     digest: int = 0
+    anchor: Prefix | None = field(default=None, compare=False)
 
     def extend(self, digests: NDArray[np.uint64]) -> Prefix:
         """Return the prefix that also holds the next rows."""

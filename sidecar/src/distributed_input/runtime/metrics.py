@@ -70,7 +70,7 @@ WORKER_REPLAYED_ROWS = _counter(
 )
 WORKER_STATES = _counter(
     "worker_states",
-    "States of splits that were saved, restored, or refused and replaced by a replay.",
+    "States of splits: saved, restored, refused; or splits of which rows were skipped.",
     "event",
 )
 WORKER_SHARED_ROWS = _counter(

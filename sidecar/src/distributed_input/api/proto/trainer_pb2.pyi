@@ -253,13 +253,17 @@ class Anchor(_message.Message):
     def __init__(self, ordinal: _Optional[int] = ..., rows: _Optional[int] = ..., ended: bool = ...) -> None: ...
 
 class Prefix(_message.Message):
-    __slots__ = ("partition", "split", "rows", "digest")
+    __slots__ = ("partition", "split", "rows", "digest", "anchor_rows", "anchor_digest")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ANCHOR_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ANCHOR_DIGEST_FIELD_NUMBER: _ClassVar[int]
     partition: int
     split: int
     rows: int
     digest: int
-    def __init__(self, partition: _Optional[int] = ..., split: _Optional[int] = ..., rows: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
+    anchor_rows: int
+    anchor_digest: int
+    def __init__(self, partition: _Optional[int] = ..., split: _Optional[int] = ..., rows: _Optional[int] = ..., digest: _Optional[int] = ..., anchor_rows: _Optional[int] = ..., anchor_digest: _Optional[int] = ...) -> None: ...

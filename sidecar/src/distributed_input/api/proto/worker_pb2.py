@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from distributed_input.api.proto import types_pb2 as distributed__input_dot_api_dot_proto_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(distributed_input/api/proto/worker.proto\x12\x14\x64istributed_input.v1\x1a\'distributed_input/api/proto/types.proto\"K\n\x0f\x44\x65scribeRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x10\n\x08\x63onsumer\x18\x02 \x01(\t\":\n\x10\x44\x65scribeResponse\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\"\x9e\x02\n\rStreamRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05split\x18\x04 \x01(\r\x12\x11\n\tstart_row\x18\x05 \x01(\x04\x12\x15\n\rprefix_digest\x18\x06 \x01(\x06\x12\x14\n\x0c\x63heck_prefix\x18\x07 \x01(\x08\x12\x14\n\x0cresume_token\x18\x08 \x01(\x0c\x12\x10\n\x08protocol\x18\t \x01(\r\x12\x13\n\x0bprefix_rows\x18\n \x01(\x04\x12\x16\n\x0e\x64igest_version\x18( \x01(\r\x12\x0f\n\x07ordinal\x18= \x01(\r\x12\x13\n\x0b\x62lock_bytes\x18> \x01(\x04\"\xf5\x01\n\x05\x42lock\x12\x11\n\tfirst_row\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x14\n\x0c\x62uffer_sizes\x18\x03 \x03(\x04\x12\x13\n\x0brow_digests\x18\x04 \x01(\x0c\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x1b\n\x0eprefix_differs\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12\x0c\n\x04node\x18\x07 \x01(\t\x12\x14\n\x0cresume_token\x18\x08 \x01(\x0c\x12\x15\n\rprefix_digest\x18\n \x01(\x06\x12\x10\n\x08replayed\x18\x0b \x01(\x04\x12\x0f\n\x07payload\x18\x0f \x01(\x0c\x42\x11\n\x0f_prefix_differsJ\x04\x08\t\x10\n\"\x84\x01\n\x0e\x43onnectRequest\x12.\n\x04open\x18\x01 \x03(\x0b\x32 .distributed_input.v1.OpenStream\x12\x33\n\x07\x63redits\x18\x02 \x03(\x0b\x32\".distributed_input.v1.StreamCredit\x12\r\n\x05\x63lose\x18\x03 \x03(\r\"b\n\nOpenStream\x12\x0e\n\x06stream\x18\x01 \x01(\r\x12\x34\n\x07request\x18\x02 \x01(\x0b\x32#.distributed_input.v1.StreamRequest\x12\x0e\n\x06\x63redit\x18\x03 \x01(\x04\".\n\x0cStreamCredit\x12\x0e\n\x06stream\x18\x01 \x01(\r\x12\x0e\n\x06\x63redit\x18\x02 \x01(\x04\"\x87\x01\n\x0f\x43onnectResponse\x12\x31\n\x06\x62locks\x18\x01 \x03(\x0b\x32!.distributed_input.v1.StreamBlock\x12\x32\n\x05offer\x18\x02 \x01(\x0b\x32#.distributed_input.v1.TransferOffer\x12\r\n\x05moved\x18\x03 \x01(\x08\"O\n\rTransferOffer\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\x12\r\n\x05local\x18\x03 \x01(\t\x12\x11\n\tencrypted\x18\x04 \x01(\x08\"{\n\x0bStreamBlock\x12\x0e\n\x06stream\x18\x01 \x01(\r\x12\x30\n\x05\x65rror\x18\x02 \x01(\x0b\x32!.distributed_input.v1.StreamError\x12*\n\x05\x62lock\x18\x0f \x01(\x0b\x32\x1b.distributed_input.v1.Block\",\n\x0bStreamError\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t2\xbf\x01\n\x06Worker\x12Y\n\x08\x44\x65scribe\x12%.distributed_input.v1.DescribeRequest\x1a&.distributed_input.v1.DescribeResponse\x12Z\n\x07\x43onnect\x12$.distributed_input.v1.ConnectRequest\x1a%.distributed_input.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(distributed_input/api/proto/worker.proto\x12\x14\x64istributed_input.v1\x1a\'distributed_input/api/proto/types.proto\"K\n\x0f\x44\x65scribeRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x10\n\x08\x63onsumer\x18\x02 \x01(\t\":\n\x10\x44\x65scribeResponse\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\"\xca\x02\n\rStreamRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\r\n\x05split\x18\x04 \x01(\r\x12\x11\n\tstart_row\x18\x05 \x01(\x04\x12\x15\n\rprefix_digest\x18\x06 \x01(\x06\x12\x14\n\x0c\x63heck_prefix\x18\x07 \x01(\x08\x12\x14\n\x0cresume_token\x18\x08 \x01(\x0c\x12\x10\n\x08protocol\x18\t \x01(\r\x12\x13\n\x0bprefix_rows\x18\n \x01(\x04\x12\x16\n\x0e\x64igest_version\x18( \x01(\r\x12\x0f\n\x07ordinal\x18= \x01(\r\x12\x13\n\x0b\x62lock_bytes\x18> \x01(\x04\x12\x13\n\x0b\x61nchor_rows\x18? \x01(\x04\x12\x15\n\ranchor_digest\x18@ \x01(\x06\"\xf5\x01\n\x05\x42lock\x12\x11\n\tfirst_row\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x14\n\x0c\x62uffer_sizes\x18\x03 \x03(\x04\x12\x13\n\x0brow_digests\x18\x04 \x01(\x0c\x12\x0c\n\x04last\x18\x05 \x01(\x08\x12\x1b\n\x0eprefix_differs\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12\x0c\n\x04node\x18\x07 \x01(\t\x12\x14\n\x0cresume_token\x18\x08 \x01(\x0c\x12\x15\n\rprefix_digest\x18\n \x01(\x06\x12\x10\n\x08replayed\x18\x0b \x01(\x04\x12\x0f\n\x07payload\x18\x0f \x01(\x0c\x42\x11\n\x0f_prefix_differsJ\x04\x08\t\x10\n\"\x84\x01\n\x0e\x43onnectRequest\x12.\n\x04open\x18\x01 \x03(\x0b\x32 .distributed_input.v1.OpenStream\x12\x33\n\x07\x63redits\x18\x02 \x03(\x0b\x32\".distributed_input.v1.StreamCredit\x12\r\n\x05\x63lose\x18\x03 \x03(\r\"b\n\nOpenStream\x12\x0e\n\x06stream\x18\x01 \x01(\r\x12\x34\n\x07request\x18\x02 \x01(\x0b\x32#.distributed_input.v1.StreamRequest\x12\x0e\n\x06\x63redit\x18\x03 \x01(\x04\".\n\x0cStreamCredit\x12\x0e\n\x06stream\x18\x01 \x01(\r\x12\x0e\n\x06\x63redit\x18\x02 \x01(\x04\"\x87\x01\n\x0f\x43onnectResponse\x12\x31\n\x06\x62locks\x18\x01 \x03(\x0b\x32!.distributed_input.v1.StreamBlock\x12\x32\n\x05offer\x18\x02 \x01(\x0b\x32#.distributed_input.v1.TransferOffer\x12\r\n\x05moved\x18\x03 \x01(\x08\"O\n\rTransferOffer\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\x12\r\n\x05local\x18\x03 \x01(\t\x12\x11\n\tencrypted\x18\x04 \x01(\x08\"{\n\x0bStreamBlock\x12\x0e\n\x06stream\x18\x01 \x01(\r\x12\x30\n\x05\x65rror\x18\x02 \x01(\x0b\x32!.distributed_input.v1.StreamError\x12*\n\x05\x62lock\x18\x0f \x01(\x0b\x32\x1b.distributed_input.v1.Block\",\n\x0bStreamError\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t2\xbf\x01\n\x06Worker\x12Y\n\x08\x44\x65scribe\x12%.distributed_input.v1.DescribeRequest\x1a&.distributed_input.v1.DescribeResponse\x12Z\n\x07\x43onnect\x12$.distributed_input.v1.ConnectRequest\x1a%.distributed_input.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -27,23 +27,23 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_DESCRIBERESPONSE']._serialized_start=184
   _globals['_DESCRIBERESPONSE']._serialized_end=242
   _globals['_STREAMREQUEST']._serialized_start=245
-  _globals['_STREAMREQUEST']._serialized_end=531
-  _globals['_BLOCK']._serialized_start=534
-  _globals['_BLOCK']._serialized_end=779
-  _globals['_CONNECTREQUEST']._serialized_start=782
-  _globals['_CONNECTREQUEST']._serialized_end=914
-  _globals['_OPENSTREAM']._serialized_start=916
-  _globals['_OPENSTREAM']._serialized_end=1014
-  _globals['_STREAMCREDIT']._serialized_start=1016
-  _globals['_STREAMCREDIT']._serialized_end=1062
-  _globals['_CONNECTRESPONSE']._serialized_start=1065
-  _globals['_CONNECTRESPONSE']._serialized_end=1200
-  _globals['_TRANSFEROFFER']._serialized_start=1202
-  _globals['_TRANSFEROFFER']._serialized_end=1281
-  _globals['_STREAMBLOCK']._serialized_start=1283
-  _globals['_STREAMBLOCK']._serialized_end=1406
-  _globals['_STREAMERROR']._serialized_start=1408
-  _globals['_STREAMERROR']._serialized_end=1452
-  _globals['_WORKER']._serialized_start=1455
-  _globals['_WORKER']._serialized_end=1646
+  _globals['_STREAMREQUEST']._serialized_end=575
+  _globals['_BLOCK']._serialized_start=578
+  _globals['_BLOCK']._serialized_end=823
+  _globals['_CONNECTREQUEST']._serialized_start=826
+  _globals['_CONNECTREQUEST']._serialized_end=958
+  _globals['_OPENSTREAM']._serialized_start=960
+  _globals['_OPENSTREAM']._serialized_end=1058
+  _globals['_STREAMCREDIT']._serialized_start=1060
+  _globals['_STREAMCREDIT']._serialized_end=1106
+  _globals['_CONNECTRESPONSE']._serialized_start=1109
+  _globals['_CONNECTRESPONSE']._serialized_end=1244
+  _globals['_TRANSFEROFFER']._serialized_start=1246
+  _globals['_TRANSFEROFFER']._serialized_end=1325
+  _globals['_STREAMBLOCK']._serialized_start=1327
+  _globals['_STREAMBLOCK']._serialized_end=1450
+  _globals['_STREAMERROR']._serialized_start=1452
+  _globals['_STREAMERROR']._serialized_end=1496
+  _globals['_WORKER']._serialized_start=1499
+  _globals['_WORKER']._serialized_end=1690
 # @@protoc_insertion_point(module_scope)

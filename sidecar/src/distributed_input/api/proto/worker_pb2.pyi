@@ -21,7 +21,7 @@ class DescribeResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
-    __slots__ = ("job", "seed", "epoch", "split", "start_row", "prefix_digest", "check_prefix", "resume_token", "protocol", "prefix_rows", "digest_version", "ordinal", "block_bytes")
+    __slots__ = ("job", "seed", "epoch", "split", "start_row", "prefix_digest", "check_prefix", "resume_token", "protocol", "prefix_rows", "digest_version", "ordinal", "block_bytes", "anchor_rows", "anchor_digest")
     JOB_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,8 @@ class StreamRequest(_message.Message):
     DIGEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     ORDINAL_FIELD_NUMBER: _ClassVar[int]
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ANCHOR_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ANCHOR_DIGEST_FIELD_NUMBER: _ClassVar[int]
     job: _types_pb2.Job
     seed: int
     epoch: int
@@ -48,7 +50,9 @@ class StreamRequest(_message.Message):
     digest_version: int
     ordinal: int
     block_bytes: int
-    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., seed: _Optional[int] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., start_row: _Optional[int] = ..., prefix_digest: _Optional[int] = ..., check_prefix: bool = ..., resume_token: _Optional[bytes] = ..., protocol: _Optional[int] = ..., prefix_rows: _Optional[int] = ..., digest_version: _Optional[int] = ..., ordinal: _Optional[int] = ..., block_bytes: _Optional[int] = ...) -> None: ...
+    anchor_rows: int
+    anchor_digest: int
+    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., seed: _Optional[int] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., start_row: _Optional[int] = ..., prefix_digest: _Optional[int] = ..., check_prefix: bool = ..., resume_token: _Optional[bytes] = ..., protocol: _Optional[int] = ..., prefix_rows: _Optional[int] = ..., digest_version: _Optional[int] = ..., ordinal: _Optional[int] = ..., block_bytes: _Optional[int] = ..., anchor_rows: _Optional[int] = ..., anchor_digest: _Optional[int] = ...) -> None: ...
 
 class Block(_message.Message):
     __slots__ = ("first_row", "rows", "buffer_sizes", "row_digests", "last", "prefix_differs", "node", "resume_token", "prefix_digest", "replayed", "payload")

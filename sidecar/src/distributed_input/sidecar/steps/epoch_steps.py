@@ -8,6 +8,7 @@ from distributed_input.api.proto import trainer_pb2
 from distributed_input.order import splits as assignment
 from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
@@ -94,12 +95,15 @@ class EpochSteps:
         for p, at in self._reader.positions().items():
             anchors[p] = trainer_pb2.Anchor(ordinal=at.ordinal, rows=at.before, ended=at.ended)
             if at.prefix is not None and at.prefix.rows and not at.ended:
+                anchor = at.prefix.anchor or Prefix()
                 prefixes.append(
                     trainer_pb2.Prefix(
                         partition=p,
                         split=self._reader.plan.deal[p][at.ordinal],
                         rows=at.prefix.rows,
                         digest=at.prefix.digest,
+                        anchor_rows=anchor.rows,
+                        anchor_digest=anchor.digest,
                     )
                 )
         return trainer_pb2.Position(

@@ -223,8 +223,15 @@ def start_of(
             and prefix.split == splits[anchor.ordinal]
             and prefix.rows <= rows - anchor.rows
         ):
-            known = Prefix(prefix.rows, prefix.digest)
+            known = Prefix(prefix.rows, prefix.digest, _anchor_of(prefix))
     return PartitionPosition(anchor.ordinal, anchor.rows, rows, known)
+
+
+def _anchor_of(prefix: trainer_pb2.Prefix) -> Prefix | None:
+    """Return the rows that a worker may skip; None if the position has none."""
+    if not 0 < prefix.anchor_rows < prefix.rows:
+        return None
+    return Prefix(prefix.anchor_rows, prefix.anchor_digest)
 
 
 def known_totals(position: Position) -> dict[int, int | None]:

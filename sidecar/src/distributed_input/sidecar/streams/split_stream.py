@@ -2,8 +2,8 @@
 
 A `SplitStream` receives blocks ahead of need into a short queue of at least one block. When a
 stream breaks, it opens another one at the first row not yet received, on another worker if there is
-one. The worker replays the rows received so far, and compares their digest with the request's. The
-stream's credit lets the worker send what the queue has room for.
+one. The worker replays the rows received so far, or those from an anchor on, and compares their
+digest with the request's. The stream's credit lets the worker send what the queue has room for.
 
 This module is long because a stream is one state machine.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
 
 from distributed_input.api.errors import (
     DatasetFnError,
@@ -35,6 +36,9 @@ _log = logs.get("sidecar.streams")
 
 _SILENT_SECONDS = 5.0  # some calls to a worker that has left never end by themselves
 _NO_WORKER_SECONDS = 0.5
+_WINDOW_BLOCKS = 2
+"""Whole blocks behind an anchor, at least. A worker computes them again, and compares them. A block
+takes it some hundredths of a second, or has the rows of a step."""
 
 
 class SplitStream:
@@ -81,6 +85,10 @@ class SplitStream:
         self.worker = self.failure = ""
         self._context = context
         self._prefix = prefix
+        # Borders of blocks: that of the first queued block, those before it, and the later ones.
+        self._borders = deque([Prefix()])
+        if prefix is not None:
+            self._borders = deque([prefix.anchor or Prefix(), prefix])
         self._queue: deque[BlockSlices] = deque()
         self._queued_bytes = 0
         self._taken = 0  # rows of the first queued block
@@ -138,7 +146,12 @@ class SplitStream:
         queued = [slices.block.digests for slices in self._queue]
         if self._taken:
             queued[0] = queued[0][self._taken :]
-        return (self._prefix or Prefix()).without(queued)
+        return self._anchored((self._prefix or Prefix()).without(queued), len(queued))
+
+    def _anchored(self, prefix: Prefix, queued: int) -> Prefix:
+        """Return a prefix with its anchor. It ends at or in the first of the `queued` blocks."""
+        anchor = self._borders[max(0, len(self._borders) - 1 - queued - _WINDOW_BLOCKS)]
+        return replace(prefix, anchor=anchor if 0 < anchor.rows < prefix.rows else None)
 
     def grant(self) -> None:
         """Let the worker send more if half of the queue is free. Steps take these rows next."""
@@ -292,7 +305,10 @@ class SplitStream:
         self._fail(internal_error(error))
 
     def _request(self) -> worker_pb2.StreamRequest:
-        plan, prefix = self._context.plan, self._prefix or Prefix()
+        plan = self._context.plan
+        prefix = self._anchored(self._prefix or Prefix(), 0)
+        # If a difference is an error, all rows are compared.
+        anchor = Prefix() if plan.job.strict else prefix.anchor or Prefix()
         return worker_pb2.StreamRequest(
             job=plan.job,
             seed=plan.seed,
@@ -307,6 +323,8 @@ class SplitStream:
             digest_version=DIGEST_VERSION,
             ordinal=self.ordinal,
             block_bytes=self._context.block_bytes,
+            anchor_rows=anchor.rows,
+            anchor_digest=anchor.digest,
         )
 
     # Called by the connection's thread.
@@ -368,9 +386,10 @@ class SplitStream:
             self._report_difference(
                 block, f"its first {known.rows} rows differ from those read before"
             )
-            self._prefix = before
+            self._prefix, self._borders = before, deque([Prefix(), before])
         elif known.rows < before.rows:
             self._prefix = before
+            self._borders.append(before)
         self._start_known = True
 
     def _report_difference(self, block: RowBlock, difference: str) -> None:
@@ -402,6 +421,9 @@ class SplitStream:
             self._received_bytes += block.cost
             self.received += block.rows
             self._prefix = (self._prefix or Prefix()).extend(block.digests)
+            self._borders.append(self._prefix)
+            while len(self._borders) > len(self._queue) + 1 + _WINDOW_BLOCKS:
+                self._borders.popleft()
             context.stats.rows += block.rows
             context.stats.bytes += block.nbytes
         if block.last:

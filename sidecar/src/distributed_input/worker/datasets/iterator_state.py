@@ -3,9 +3,7 @@
 TensorFlow saves buffers, offsets in files and positions in random sequences. It does not save what
 a Python function, a variable or a random op without a seed of its own has done, or what an op like
 `snapshot` has written to files. So a dataset has such a state only if all of its ops are known to
-restore it; see `find_problem`. If such a dataset only maps and batches at its end, its
-state is the number of its rows: a Python function counts as a function of its arguments. See
-`row_skips`. So is the state of a dataset whose own state is too large.
+restore it; see `find_problem`.
 
 To save, TensorFlow waits for the functions that run. So each call has a deadline. After a call that
 missed it, the iterator may be blocked, and its stream has to be opened again.
@@ -114,28 +112,14 @@ def _parallel_calls(graph_def: GraphDef) -> int:
 class SavableIterator:
     """An iterator of elements whose state can be saved.
 
-    `without` returns TensorFlow's iterator without the first rows of the split; None: it cannot
-    skip.
-
     Attributes:
         fetched: number of elements returned so far.
-        has_skipped: whether it was restored by skipping rows. TensorFlow's state would then be that
-            of another graph, so later states are numbers of rows too.
-        skipped_rows: of what the number of skipped rows must be a multiple; 0: it cannot skip rows.
     """
 
-    def __init__(
-        self,
-        elements: Any,
-        identity: StateIdentity,
-        without: Callable[[int], Any] | None = None,
-    ) -> None:
+    def __init__(self, elements: Any, identity: StateIdentity) -> None:
         self._elements = elements
-        self._without = without
         self.key, self.problem = identity.key, identity.problem
-        self.skipped_rows = identity.skip.rows if identity.skip and without else 0
         self.fetched = 0
-        self.has_skipped = False
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -154,21 +138,13 @@ class SavableIterator:
         """
         return _call(timeout, "save", lambda: _save(self._elements, max_bytes))
 
-    def restore(self, data: bytes, rows: int) -> None:
-        """Continue after the element at which the state was saved.
-
-        `data` is what `save` returned; b"": skip the rows.
+    def restore(self, data: bytes) -> None:
+        """Continue after the element at which the state was saved: `data` is what `save` returned.
 
         Raises:
             StateTimeoutError: TensorFlow did not return in time.
             StateError: TensorFlow cannot restore it.
         """
-        if not data:
-            if self._without is None or not self.skipped_rows or rows % self.skipped_rows:
-                raise StateError(f"the split cannot skip {rows} rows")
-            self._elements = self._without(rows)
-            self.has_skipped = True
-            return
         _call(_RESTORE_SECONDS, "restore", lambda: _restore(self._elements, data))
 
 

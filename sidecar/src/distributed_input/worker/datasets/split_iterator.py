@@ -37,6 +37,7 @@ class SplitIterator:
         parallel_calls: elements that the dataset's maps produce at the same time; 0: unknown.
         from_python: whether the dataset is a Python iterable. It may write each element to the same
             memory, and its elements stay as they are.
+        skipped: number of rows of the split before `elements`.
         leaves_of: from an element to its leaves; None: an element has the structure of the row.
     """
 
@@ -46,6 +47,7 @@ class SplitIterator:
     state: SavableIterator | None = None
     parallel_calls: int = 0
     from_python: bool = False
+    skipped: int = 0
     leaves_of: Callable[[Any], list[Any]] | None = None
 
 
@@ -59,14 +61,14 @@ def iterate_dataset(
     writers: Sequence[CacheWriter] = (),
     cpus: int = 0,
     identity: StateIdentity | None = None,
-    without: Callable[[int], Any] | None = None,
+    skipped: int = 0,
 ) -> SplitIterator:
     """Return the elements of a dataset in a fixed order, with one element prefetched.
 
     An element has at least `batch_rows` rows; 0 leaves the elements as they are. `batch_size` has
     the rows in a batch of the dataset, if its spec does not have them; None: unknown. A dataset
     without a graph has no identity. For the others, see `share_threads`, `with_options` and
-    `SavableIterator`.
+    `SplitIterator`. What has skipped rows has no state: it would be that of another graph.
     """
     leaves_of = None
     if batch_rows:
@@ -86,11 +88,11 @@ def iterate_dataset(
     if writers:
         # Their names are private, so the iterator cannot continue in another process.
         elements = CachingIterator(elements, list(writers))
-    elif identity is not None:
-        elements = state = SavableIterator(elements, identity, without)
+    elif identity is not None and not skipped:
+        elements = state = SavableIterator(elements, identity)
     calls = identity.parallel_calls if identity is not None else 0
     batched = batched or bool(batch_rows)
-    return SplitIterator(elements, row, batched, state, calls, leaves_of=leaves_of)
+    return SplitIterator(elements, row, batched, state, calls, skipped=skipped, leaves_of=leaves_of)
 
 
 class ComponentIterator:

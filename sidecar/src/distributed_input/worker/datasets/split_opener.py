@@ -142,8 +142,10 @@ class SplitOpener:
         """Return the elements of a split.
 
         An element has `batch_rows` rows, or more if the dataset's own batches are larger. 0 leaves
-        the elements as they are; see `BatchSizer`. The functions of skipped rows are not called;
-        see `row_skips`.
+        the elements as they are; see `BatchSizer`.
+
+        The first rows, at most `skipped`, are skipped if the split can: their functions are not
+        called. `SplitIterator.skipped` has their number; see `row_skips`.
 
         Raises:
             ConfigError: the entry point does not exist, or its dataset caches to files in a way
@@ -176,10 +178,12 @@ class SplitOpener:
         """Return the elements of a graph."""
         job, graph = of.job, found.graph
         identity = identify(graph, job.row_spec, of.seed, of.epoch, of.split, batched=job.batched)
-        if of.skipped:
-            assert identity.skip is not None
-            graph = row_skips.skip(graph, identity.skip, of.skipped)
         caches.rename(graph, found.files.path)
+        skipped = 0
+        if identity.skip is not None and not found.files.writers:
+            skipped = of.skipped - of.skipped % identity.skip.rows
+        if skipped and identity.skip is not None:
+            graph = row_skips.skip(graph, identity.skip, skipped)
         packing.restore(graph, found.arrays, self._folder)
         buffers.bound_shuffles(graph)
         sized = None
@@ -190,7 +194,7 @@ class SplitOpener:
         dataset._functions_of = found.functions  # noqa: SLF001 - an attribute that we add
         if found.is_serial:
             dataset = determinism.run_serially(dataset)
-        elif of.batch_rows and not of.skipped:
+        elif of.batch_rows and not skipped:
             shared = self._share(of, row, graph, dataset)
             if shared is not None:
                 return SplitIterator(shared, row, True)
@@ -205,7 +209,7 @@ class SplitOpener:
             found.files.writers,
             self._cpus,
             identity,
-            lambda rows: self.open(*of._replace(skipped=rows)).elements,
+            skipped,
         )
 
     def _share(

@@ -23,12 +23,13 @@ class SplitStates:
         files: states in a folder; None: only the sidecars keep states.
 
     Attributes:
-        counts: number of states "saved", "restored" and "refused".
+        counts: number of states "saved", "restored" and "refused", and of splits of which the first
+            rows were "skipped".
     """
 
     def __init__(self, files: StateFiles | None = None) -> None:
         self._files = files
-        self.counts: Counter[str] = Counter({"saved": 0, "restored": 0, "refused": 0})
+        self.counts: Counter[str] = Counter({"saved": 0, "restored": 0, "refused": 0, "skipped": 0})
         self._costs: dict[str, SaveCost] = {}
 
     def find(self, request: worker_pb2.StreamRequest) -> SavedState | None:
@@ -77,11 +78,23 @@ class SplitStates:
             start_row=request.start_row,
         )
 
+    def record_skip(self, request: worker_pb2.StreamRequest, rows: int) -> None:
+        """Record that the first rows of a split are skipped."""
+        self.counts["skipped"] += 1
+        _log.info(
+            "resuming a split without its first rows",
+            job=request.job.name,
+            epoch=request.epoch,
+            split=request.split,
+            row=rows,
+            start_row=request.start_row,
+        )
+
     def refuse(self, request: worker_pb2.StreamRequest, cause: Exception) -> None:
-        """Record that a state could not be used, and that the split is replayed instead."""
+        """Record that a state or an anchor could not be used, and that the split is replayed."""
         self.counts["refused"] += 1
         _log.warning(
-            "replaying a split: its saved state cannot be used",
+            "replaying a split: it cannot continue from a saved state or an anchor",
             job=request.job.name,
             epoch=request.epoch,
             split=request.split,
@@ -122,6 +135,11 @@ def last_row(request: worker_pb2.StreamRequest) -> int:
     iterator continues as before.
     """
     return request.prefix_rows - 1 if request.check_prefix else request.start_row
+
+
+def is_anchored(request: worker_pb2.StreamRequest) -> bool:
+    """Return whether the rows before an anchor may be skipped: at least one row shows a change."""
+    return request.check_prefix and 0 < request.anchor_rows < request.prefix_rows
 
 
 def is_checked(request: worker_pb2.StreamRequest) -> bool:

@@ -41,12 +41,10 @@ class SaveCost:
     Attributes:
         seconds: time and, as time, size of the last state.
         problem: why states of this dataset cannot be saved, or "".
-        skips_rows: whether a state is only the number of its rows.
     """
 
     seconds: float = 0.0
     problem: str = ""
-    skips_rows: bool = False
 
     def record(self, seconds: float, nbytes: int) -> None:
         """Record the time to save a state, and its size."""
@@ -106,17 +104,13 @@ class StateSource(Protocol):
 
     Attributes:
         fetched: number of elements returned so far.
-        has_skipped: whether it was restored by skipping rows.
         key: key of its states.
         problem: why TensorFlow cannot save its state, or "".
-        skipped_rows: of what the number of skipped rows must be a multiple; 0: it cannot skip rows.
     """
 
     fetched: int
-    has_skipped: bool
     key: bytes
     problem: str
-    skipped_rows: int
 
     def save(self, max_bytes: int, timeout: float) -> bytes:
         """Return the state after the last element returned."""
@@ -166,23 +160,17 @@ class StateSaver:
         # The iterator may be ahead of the rows: the first elements are used to measure their rate.
         if self.is_paused or self._source.fetched != taken or not self._schedule.is_due():
             return b""
-        multiple = self._source.skipped_rows
-        can_skip = multiple > 0 and prefix.rows % multiple == 0
-        if self._skips_rows and not can_skip:
-            return b""  # still due at the next element
         self._schedule.restart()
         if self._cost.problem:
             return b""
         began = self._clock()
         try:
-            data = b"" if self._skips_rows else self._save_iterator()
+            data = self._save_iterator()
         except StateTimeoutError as error:
             self._give_up(error)
             raise UnavailableError(f"{error}. The split is opened again.") from error
         except StateError as error:
             self._give_up(error)
-            return b""
-        if self._skips_rows and not can_skip:
             return b""
         state = SavedState(self._source.key, prefix, self._batch_rows, data)
         token = encode(state)
@@ -200,28 +188,13 @@ class StateSaver:
         self._schedule.add(rows, waited, self._held)
         self._returned_at = self._clock()
 
-    @property
-    def _skips_rows(self) -> bool:
-        """Return whether a state of this split is only the number of its rows."""
-        return self._cost.skips_rows or self._source.has_skipped
-
     def _save_iterator(self) -> bytes:
-        """Return the state of the iterator. b"": the rows before it can be skipped instead."""
         timeout = _DEADLINE_SECONDS + _DEADLINE_ELEMENTS * self._schedule.longest_seconds
-        try:
-            if self._source.problem:
-                raise StateError(self._source.problem)
-            return self._source.save(MAX_STATE_BYTES, timeout)
-        except StateTimeoutError:
-            raise
-        except StateError as error:
-            if not self._source.skipped_rows:
-                raise
-            self._cost.skips_rows = True
-            _log.info("splits resume by skipping rows: their state is not saved", cause=str(error))
-            return b""
+        if self._source.problem:
+            raise StateError(self._source.problem)
+        return self._source.save(MAX_STATE_BYTES, timeout)
 
     def _give_up(self, error: StateError) -> None:
         """Save no more states of the dataset, and log it once."""
         self._cost.problem = str(error)
-        _log.warning("splits resume by a replay: their state cannot be saved", cause=str(error))
+        _log.warning("splits resume without saved states", cause=str(error))

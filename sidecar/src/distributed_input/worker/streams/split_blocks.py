@@ -42,6 +42,7 @@ def split_blocks(
     counters: StreamCounters,
     start: Prefix | None = None,
     saver: StateSaver | None = None,
+    included: int = 0,
 ) -> Iterator[RowBlock]:
     """Yield the rows of a split from `request.start_row` on, as blocks with a prefix digest.
 
@@ -56,6 +57,7 @@ def split_blocks(
         counters: updated with each block.
         start: rows before the first element, if the split was restored; None: there are none.
         saver: saves the states of the split.
+        included: number of rows after `start` that its digest has already. They are not verified.
 
     Raises:
         DatasetFnError: the dataset raised an error.
@@ -68,7 +70,7 @@ def split_blocks(
     reported = time.monotonic()
     if saver is not None:
         saver.is_paused = start.rows > 0
-    for block in _encode_elements(request, split, counters, start, saver):
+    for block in _encode_elements(request, split, counters, start, saver, included):
         if block.resume_token:
             yield block
             continue
@@ -132,6 +134,7 @@ def _encode_elements(
     counters: StreamCounters,
     at: Prefix,
     saver: StateSaver | None,
+    included: int,
 ) -> Iterator[RowBlock]:
     """Yield the rows of each element of a split, cut at the rows that the request names.
 
@@ -141,6 +144,7 @@ def _encode_elements(
         counters: `busy_seconds` is updated.
         at: rows before the first element.
         saver: saves the state of the split between elements.
+        included: number of rows after `at` that its digest has already.
     """
     encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
     columns = split.row.columns
@@ -169,6 +173,9 @@ def _encode_elements(
             counters.busy_seconds += seconds
             taken += 1
             digests = row_digests(widths, buffers, rows, at.rows) if rows else _NO_DIGESTS
+            if included:
+                digests[:included] = 0
+                included -= min(included, rows)
             if saver is not None:
                 saver.add(rows, seconds)
             if token:

@@ -1,8 +1,12 @@
-"""Runs splits: from a request to blocks, from the first row of the split or from a saved state."""
+"""Runs splits: from a request to blocks.
+
+A split begins at its first row, at a saved state, or at the anchor of the request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
 
 from distributed_input.api.proto import worker_pb2
 from distributed_input.link.blocks.open_streams import StreamCounters
@@ -13,7 +17,8 @@ from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.states.saved_state import SavedState, StateError
-from distributed_input.worker.states.split_states import SplitStates
+from distributed_input.worker.states.split_states import SplitStates, is_anchored
+from distributed_input.worker.states.state_files import StoredState
 from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
 from distributed_input.worker.streams.split_blocks import (
     block_bytes,
@@ -22,6 +27,23 @@ from distributed_input.worker.streams.split_blocks import (
 )
 
 _FIRST_RATE_SECONDS = 0.5  # of the time that a split has taken
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """An open split.
+
+    Attributes:
+        elements: its elements from a row on.
+        batch_rows: rows in an element for which it was opened; 0: the elements stay as they are.
+        start: the rows before `elements`.
+        included: number of rows of `elements` that the digest of `start` has already.
+    """
+
+    elements: SplitIterator
+    batch_rows: int
+    start: Prefix = field(default_factory=Prefix)
+    included: int = 0
 
 
 class SplitRunner:
@@ -44,48 +66,58 @@ class SplitRunner:
         its shuffle buffers. The caller acquires a core for each whole block: with a shorter time,
         waking the threads costs more than the work.
 
-        If a saved state cannot be used, the split is replayed from its first row.
+        The split continues from a saved state, or else behind the rows that the request lets it
+        skip. If that fails before a row was sent, the split is replayed from its first row.
         """
         stored, state = None, self._states.find(request)
         request.ClearField("resume_token")  # it may be large
         if state is None and self._states.uses_files(request):
-            opened = self._open_with(request, self._element_rows(request))
-            if opened.state is not None:
-                stored, state = self._states.take_file(request, opened.state.key)
+            elements = self._open_with(request, self._element_rows(request))
+            if elements.state is not None:
+                stored, state = self._states.take_file(request, elements.state.key)
         if state is not None:
-            has_rows = False
             # If the state ends this process, the sidecar learns that it was in use.
             yield progress_report(state.prefix.rows)
-            try:
-                elements = self._restore(request, state)
-                rest = self._run(request, counters, elements, state.batch_rows, state.prefix)
-                for block in rest:
-                    if not has_rows and (block.rows or block.last):
-                        has_rows = True
-                        if stored is not None:
-                            stored.put_back()
-                    yield block
+            if (yield from self._try(request, self._restore(request, counters, state), stored)):
                 return
-            except Exception as error:
-                if has_rows:
-                    raise
-                if stored is not None:
-                    stored.remove()
-                self._states.refuse(request, error)
-        elements, batch_rows = self._open(request)
-        yield from self._run(request, counters, elements, batch_rows, Prefix())
+        opened = self._open_behind(request) if is_anchored(request) else self._open(request)
+        if opened.start.rows:
+            if (yield from self._try(request, self._run(request, counters, opened))):
+                return
+            opened = self._open(request)
+        yield from self._run(request, counters, opened)
 
-    def _run(
+    def _try(
         self,
         request: worker_pb2.StreamRequest,
-        counters: StreamCounters,
-        elements: SplitIterator,
-        batch_rows: int,
-        start: Prefix,
+        blocks: Iterator[RowBlock],
+        stored: StoredState | None = None,
+    ) -> Generator[RowBlock, None, bool]:
+        """Yield the blocks of a split. Return False after an error before its first rows."""
+        has_rows = False
+        try:
+            for block in blocks:
+                if not has_rows and (block.rows or block.last):
+                    has_rows = True
+                    if stored is not None:
+                        stored.put_back()
+                yield block
+        except Exception as error:
+            if has_rows:
+                raise
+            if stored is not None:
+                stored.remove()
+            self._states.refuse(request, error)
+            return False
+        return True
+
+    def _run(
+        self, request: worker_pb2.StreamRequest, counters: StreamCounters, opened: _Opened
     ) -> Generator[RowBlock, None, None]:
-        saver = self._states.saver(request, elements.state, batch_rows)
+        elements, start = opened.elements, opened.start
+        saver = self._states.saver(request, elements.state, opened.batch_rows)
         recorded = _FIRST_RATE_SECONDS
-        for block in split_blocks(request, elements, counters, start, saver):
+        for block in split_blocks(request, elements, counters, start, saver, opened.included):
             if counters.busy_seconds >= recorded or (block.last and counters.busy_seconds):
                 rate = counters.rows / counters.busy_seconds
                 self._batch_sizer.record_rate(request.job, rate)
@@ -95,8 +127,10 @@ class SplitRunner:
                 recorded = 2 * counters.busy_seconds
             yield block
 
-    def _restore(self, request: worker_pb2.StreamRequest, state: SavedState) -> SplitIterator:
-        """Return the split behind the rows of a saved state.
+    def _restore(
+        self, request: worker_pb2.StreamRequest, counters: StreamCounters, state: SavedState
+    ) -> Iterator[RowBlock]:
+        """Yield the blocks of a split behind the rows of a saved state.
 
         Raises:
             StateError: the state is of another split, or TensorFlow cannot use it.
@@ -104,37 +138,55 @@ class SplitRunner:
         elements = self._open_with(request, state.batch_rows)
         if elements.state is None or elements.state.key != state.key:
             raise StateError("it belongs to another dataset, split or version of TensorFlow")
-        elements.state.restore(state.data, state.prefix.rows)
+        elements.state.restore(state.data)
         self._states.record_restore(request, state)
-        return elements
+        yield from self._run(request, counters, _Opened(elements, state.batch_rows, state.prefix))
 
-    def _open(self, request: worker_pb2.StreamRequest) -> tuple[SplitIterator, int]:
-        """Return the split from its first row, and the rows in an element.
+    def _open_behind(self, request: worker_pb2.StreamRequest) -> _Opened:
+        """Return the split behind the rows before the request's anchor, if it can skip them."""
+        try:
+            opened = self._open(request, request.anchor_rows)
+        except Exception as error:  # noqa: BLE001 - raised again, unless it is of the skipping
+            self._states.refuse(request, error)
+            return self._open(request)
+        skipped = opened.elements.skipped
+        if not skipped:
+            return opened
+        self._states.record_skip(request, skipped)
+        start = Prefix(skipped, request.anchor_digest)
+        return replace(opened, start=start, included=request.anchor_rows - skipped)
 
-        This number suits the dataset's rate. 0: the elements stay as they are.
+    def _open(self, request: worker_pb2.StreamRequest, skipped: int = 0) -> _Opened:
+        """Return the split from its first row, or without `skipped` rows if it can skip rows.
+
+        The number of rows in an element suits the dataset's rate.
         """
         rows = self._element_rows(request)
-        elements = self._open_with(request, rows)
+        elements = self._open_with(request, rows, skipped)
         if elements.from_python:
-            return elements, 0
+            return _Opened(elements, 0)
         self._batch_sizer.record_calls(request.job, elements.parallel_calls)
         better = self._element_rows(request)
         if better != rows:
-            rows, elements = better, self._open_with(request, better)
+            rows, elements = better, self._open_with(request, better, skipped)
         if rows and not self._batch_sizer.has_rate(request.job):
             elements, rate = measure_rate(elements, rows, request.job.infinite)
             if rate is not None:
                 self._batch_sizer.record_rate(request.job, rate)
                 better = self._element_rows(request)
                 if better != rows:
-                    rows, elements = better, self._open_with(request, better)
-        return elements, rows
+                    rows, elements = better, self._open_with(request, better, skipped)
+        return _Opened(elements, rows)
 
     def _element_rows(self, request: worker_pb2.StreamRequest) -> int:
         return self._batch_sizer.rows(request.job, block_bytes(request))
 
-    def _open_with(self, request: worker_pb2.StreamRequest, rows: int) -> SplitIterator:
+    def _open_with(
+        self, request: worker_pb2.StreamRequest, rows: int, skipped: int = 0
+    ) -> SplitIterator:
         of = Computed.of(request.job, request.epoch, request.split)
         with crash_notes.Note(of) as note:
             note.begin(0)
-            return self._splits.open(request.job, request.seed, request.epoch, request.split, rows)
+            return self._splits.open(
+                request.job, request.seed, request.epoch, request.split, rows, skipped
+            )

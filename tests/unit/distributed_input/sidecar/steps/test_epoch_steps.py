@@ -120,6 +120,20 @@ def test_a_position_has_only_prefixes_that_can_be_checked(
     epoch.reader.close()
 
 
+@pytest.mark.parametrize("anchor", [None, Prefix(4, 44)])
+def test_a_position_has_the_anchors_of_its_prefixes(
+    system: System, monkeypatch: pytest.MonkeyPatch, anchor: Prefix | None
+) -> None:
+    epoch = Epoch(system)
+    steps = epoch.open()
+    at = PartitionPosition(0, 0, 6, Prefix(6, 99, anchor))
+    monkeypatch.setattr(epoch.reader, "positions", lambda: {0: at})
+    (found,) = steps.state().prefixes
+    assert (found.rows, found.digest) == (6, 99)
+    assert (found.anchor_rows, found.anchor_digest) == ((4, 44) if anchor else (0, 0))
+    epoch.reader.close()
+
+
 # With the rows that the test gives.
 
 

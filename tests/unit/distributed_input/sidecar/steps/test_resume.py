@@ -119,6 +119,16 @@ def test_a_partition_is_opened_at_the_last_known_border(
     assert resume.start_of(position, 1, rows, SPLITS) == start
 
 
+@pytest.mark.parametrize(("rows", "expected"), [(3, Prefix(3, 7)), (0, None), (4, None)])
+def test_a_partition_has_the_anchor_of_its_prefix(rows: int, expected: Prefix | None) -> None:
+    prefix = PrefixMessage(
+        partition=1, split=1, rows=4, digest=99, anchor_rows=rows, anchor_digest=7
+    )
+    found = resume.start_of(saved(anchors=ANCHORS, prefixes=[prefix]), 1, 15, SPLITS).prefix
+    assert found is not None
+    assert found.anchor == expected
+
+
 def test_only_the_prefix_of_the_opened_split_is_used() -> None:
     other = PrefixMessage(partition=1, split=3, rows=4, digest=99)
     position = saved(anchors=ANCHORS, prefixes=[other])

@@ -48,7 +48,11 @@ from tests.unit.distributed_input.sidecar.streams.fake_workers import (
     block_of,
     prefix_of,
 )
-from tests.unit.distributed_input.sidecar.streams.given_workers import GivenWorkers, cost_of
+from tests.unit.distributed_input.sidecar.streams.given_workers import (
+    GivenWorkers,
+    block_at,
+    cost_of,
+)
 from tests.unit.distributed_input.sidecar.streams.streaming import (
     ROWS,
     SECONDS,
@@ -268,6 +272,90 @@ def test_a_batch_takes_exactly_its_rows_of_several_blocks(pool: WorkerPool) -> N
         taken = [sum(block.rows for block in stream.next(rows)) for rows in (3, 4, 4)]
     assert taken == [3, 4, 4]
     worker.stop(0)
+
+
+def numbers(rows: int) -> Prefix:
+    """Return the first rows of the split of `GivenWorkers`."""
+    return Prefix(rows, rows * (rows - 1) // 2)
+
+
+@given(st.data())
+def test_an_anchor_is_two_whole_blocks_before_the_rows_that_were_taken(data: st.DataObject) -> None:
+    workers, shared = given_context()
+    stream, borders, taken, longest = open_stream(shared), [0], 0, 0
+
+    def check(found: Prefix, rows: int) -> None:
+        assert found == numbers(rows)
+        begun = [border for border in borders if border <= rows]
+        expected = begun[-3] if len(begun) > 3 else 0
+        if rows in borders[-1:] or rows not in borders:
+            assert (found.anchor or Prefix()) == numbers(expected)
+        assert found.anchor is None or found.anchor == numbers(found.anchor.rows)
+        assert found.anchor is None or found.anchor.rows < rows
+
+    for rows in data.draw(st.lists(st.integers(-9, 9), max_size=30)):
+        if rows > 0:
+            workers.calls[-1].send(rows)
+            borders.append(borders[-1] + rows)
+            longest = max(longest, len(stream._queue))
+        elif rows == 0:
+            workers.break_stream()
+            request = workers.calls[-1].request
+            anchor = Prefix(request.anchor_rows, request.anchor_digest)
+            known = Prefix(
+                request.prefix_rows, request.prefix_digest, anchor if anchor.rows else None
+            )
+            check(known, borders[-1])
+        with shared.lock:
+            taken += sum(block.rows for block in stream.next(max(0, -rows)))
+            found = stream.state()
+        assert found is not None
+        check(found, taken)
+        assert len(stream._borders) <= longest + 3
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_strict_job_skips_no_rows(strict: bool) -> None:
+    workers, shared = given_context()
+    shared.plan.job.strict = strict
+    anchor = Prefix(5, 99)
+    stream = open_split(shared, 0, 0, 20, Prefix(18, 77, anchor))
+    request = workers.calls[-1].request
+    assert (request.prefix_rows, request.prefix_digest) == (18, 77)
+    found = Prefix(request.anchor_rows, request.anchor_digest)
+    assert found == (Prefix() if strict else anchor)
+    known = stream.state()
+    assert known is not None
+    assert known.anchor == anchor
+
+
+def test_a_restored_stream_keeps_its_anchor_until_there_is_a_later_one() -> None:
+    workers, shared = given_context()
+    stream = open_split(shared, 0, 0, 20, Prefix(18, 77, Prefix(5, 99)))
+    anchors = []
+    for _ in range(4):
+        workers.calls[-1].send(2)
+        with shared.lock:
+            stream.next(2)
+            found = stream.state()
+        assert found is not None
+        assert found.anchor is not None
+        anchors.append(found.anchor.rows)
+    assert anchors == [18, 20, 22, 24]
+
+
+def test_rows_before_a_difference_are_no_anchor() -> None:
+    workers, shared = given_context()
+    stream = open_split(shared, 0, 0, 20, Prefix(20, 77, Prefix(5, 99)))
+    call = workers.calls[-1]
+    block = replace(block_at(20, 2), prefix_differs=True, prefix_digest=66)
+    call.receiver.receive(call, block)
+    with shared.lock:
+        stream.next(1)
+        found = stream.state()
+    assert found == Prefix(21, 66 + 20)
+    assert found is not None
+    assert found.anchor is None or found.anchor == Prefix(20, 66)
 
 
 def test_a_single_row_is_checked_by_a_replay(pool: WorkerPool) -> None:

@@ -13,7 +13,6 @@ import tensorflow as tf
 from distributed_input.graph.definition import canonical, node_defs, serialization
 from distributed_input.graph.random.element_keys import key_elements
 from distributed_input.graph.random.seeds import reseed
-from distributed_input.graph.row_skips import RowSkip
 from distributed_input.worker.datasets import iterator_state as module
 from distributed_input.worker.datasets.iterator_state import (
     SavableIterator,
@@ -146,7 +145,7 @@ def test_a_restored_iterator_continues_with_the_same_elements(build: Build, take
     data = first.save(BYTES, 20.0)
     second = opened(build)
     assert second.key == first.key
-    second.restore(data, taken)
+    second.restore(data)
     expected = rest_of(first)
     assert len(expected) > 3
     assert rest_of(second) == expected
@@ -156,7 +155,7 @@ def test_a_dataset_with_shared_threads_continues() -> None:
     first, second = (SavableIterator(iter(own_threads()), StateIdentity(b"", "")) for _ in range(2))
     for _ in range(13):
         next(first)
-    second.restore(first.save(BYTES, 20.0), 13)
+    second.restore(first.save(BYTES, 20.0))
     expected = rest_of(first)
     assert len(expected) > 3
     assert rest_of(second) == expected
@@ -166,7 +165,7 @@ def test_a_state_at_the_end_has_no_elements() -> None:
     first = opened(filtered)
     rest_of(first)
     second = opened(filtered)
-    second.restore(first.save(BYTES, 20.0), 13)
+    second.restore(first.save(BYTES, 20.0))
     assert rest_of(second) == []
 
 
@@ -211,32 +210,6 @@ def test_a_dataset_that_keeps_a_state_elsewhere_has_a_problem(build: Build, op: 
     assert op in identify(canonical.serialize(dataset)).problem
 
 
-def test_a_dataset_without_a_state_continues_behind_skipped_rows() -> None:
-    def opened_behind(rows: int) -> Any:
-        asked.append(rows)
-        return iter(dataset.skip(rows))
-
-    asked: list[int] = []
-    dataset = numpy_map()
-    identity = identify(canonical.serialize(dataset))
-    assert identity.problem
-    iterator = SavableIterator(iter(dataset), identity, opened_behind)
-    assert (iterator.skipped_rows, iterator.has_skipped) == (1, False)
-    expected = rest_of(dataset)
-    iterator.restore(b"", 7)
-    assert iterator.has_skipped
-    assert rest_of(iterator) == expected[7:]
-    assert asked == [7]
-
-
-@pytest.mark.parametrize(("rows", "can_open"), [(7, True), (8, False)])
-def test_rows_that_cannot_be_skipped_are_refused(rows: int, can_open: bool) -> None:
-    identity = StateIdentity(b"", "PyFunc", skip=RowSkip(4, ()))
-    iterator = SavableIterator(iter(()), identity, iter if can_open else None)  # type: ignore[arg-type]
-    with pytest.raises(StateError, match=f"cannot skip {rows} rows"):
-        iterator.restore(b"", rows)
-
-
 def test_states_of_a_python_function_have_the_same_key_in_other_processes() -> None:
     one, other = (canonical.serialize(numpy_map()) for _ in range(2))
     assert one != other  # the token of the function
@@ -278,7 +251,7 @@ def test_a_large_state_is_refused() -> None:
 def test_a_state_of_another_dataset_is_refused_by_tensorflow() -> None:
     data = opened(filtered).save(BYTES, 20.0)
     with pytest.raises(StateError, match="restore"):
-        opened(shuffled).restore(data, 1)
+        opened(shuffled).restore(data)
 
 
 def test_a_call_that_does_not_return_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

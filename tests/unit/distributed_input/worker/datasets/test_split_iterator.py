@@ -87,7 +87,7 @@ def test_the_state_of_joined_batches_continues_after_an_element() -> None:
     saved = split.state.save(1 << 20, 10.0)
     restored = opened()
     assert restored.state is not None
-    restored.state.restore(saved, 4)
+    restored.state.restore(saved)
     found += [part.numpy().tolist() for element in restored.elements for part in element]
     assert found == expected
 

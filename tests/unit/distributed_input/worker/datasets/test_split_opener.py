@@ -63,6 +63,14 @@ def python(context):
         return tf.ensure_shape(tf.numpy_function(load, [row], tf.int64), []), value
     return rows(context).map(number).batch(context.get_per_replica_batch_size(4))
 
+def padded(context):
+    batch = context.get_per_replica_batch_size(8)
+    return rows(context).map(lambda row, *_: row).padded_batch(batch)
+
+def cached(context, path):
+    data = tf.data.Dataset.range(40).shard(context.num_input_pipelines, context.input_pipeline_id)
+    return data.cache(path).map(lambda row: (row, row + 1))
+
 def by_closure(context, factor=2):
     split = context.input_pipeline_id
     number = lambda x: x * factor + split
@@ -201,20 +209,35 @@ def test_a_split_has_the_cpus_of_the_worker(calls, monkeypatch):
     assert found == [5]
 
 
-def test_skipped_rows_are_not_computed(calls):
+@pytest.mark.parametrize(("skipped", "found"), [(14, 14), (0, 0)])
+def test_skipped_rows_are_not_computed(calls, skipped, found):
     def rows_in(elements: Any) -> list[Any]:
         parts = ([part.numpy().tolist() for part in each] for each in elements)
         return [row for each in parts for row in zip(*each, strict=True)]
 
     job = job_of("python")
     whole = rows_in(new_opener().open(job, 0, 3, 1, 6).elements)
-    split = new_opener().open(job, 0, 3, 1, 6)
-    assert split.state is not None
-    assert split.state.problem
     calls.clear()
-    split.state.restore(b"", 14)
-    assert rows_in(split.elements) == whole[14:]
-    assert len(calls) == len(whole) - 14  # the entry point was called before
+    split = new_opener().open(job, 0, 3, 1, 6, skipped)
+    assert split.skipped == found
+    assert (split.state is None) == (found > 0)
+    assert rows_in(split.elements) == whole[found:]
+    assert len(calls) == len(whole) - found + 1  # and the call of the entry point
+
+
+def test_only_whole_batches_are_skipped_if_they_are_padded(calls):
+    split = new_opener().open(job_of("padded"), 0, 0, 1, 4, 11)
+    assert split.skipped == 8
+    assert new_opener().open(job_of("padded"), 0, 0, 1, 4, 3).skipped == 0
+
+
+def test_a_split_that_writes_the_files_of_a_cache_skips_nothing(calls, tmp_path):
+    job = job_of("cached", f'{{"path": "{tmp_path}/rows"}}')
+    whole = read(new_opener(), job, 0, 0)
+    assert new_opener().open(job, 1, 0, 1, 0, 7).skipped == 0
+    behind = new_opener().open(job, 0, 0, 0, 0, 7)  # the cache is complete
+    assert behind.skipped == 7
+    assert [tuple(row) for row in behind.elements] == whole[7:]
 
 
 @pytest.mark.usefixtures("calls")
@@ -333,17 +356,16 @@ def test_a_split_makes_no_element_of_another_one(monkeypatch: pytest.MonkeyPatch
 def test_a_split_of_a_function_skips_rows() -> None:
     opener, job = opened(by_split)
     whole = rows(opener.open(job, 1, 2, 1, 0).elements)
-    split = opener.open(job, 1, 2, 1, 0)
-    assert split.state is not None
-    split.state.restore(b"", 9)
+    split = opener.open(job, 1, 2, 1, 0, 9)
+    assert split.skipped == 9
     assert rows(split.elements) == whole[9:]
 
 
 def test_the_split_of_a_data_shard_cannot_skip_rows() -> None:
     opener, job = opened(plain())
-    split = opener.open(job, 1, 2, 1, 0)
+    split = opener.open(job, 1, 2, 1, 0, 9)
+    assert split.skipped == 0
     assert split.state is not None
-    assert split.state.skipped_rows == 0
     assert split.state.problem == ""
 
 

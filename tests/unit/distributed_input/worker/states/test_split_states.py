@@ -10,7 +10,7 @@ from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker.states import split_states as module
 from distributed_input.worker.states.saved_state import KEY_BYTES, SavedState, encode
-from distributed_input.worker.states.split_states import SplitStates, is_checked
+from distributed_input.worker.states.split_states import SplitStates, is_anchored, is_checked
 
 KEY = b"k" * KEY_BYTES
 
@@ -47,13 +47,27 @@ def test_at_least_one_row_behind_a_state_is_checked() -> None:
 def test_a_damaged_state_is_refused() -> None:
     states = SplitStates()
     assert states.find(request(token_at(1)[:-1], start_row=8)) is None
-    assert states.counts == {"saved": 0, "restored": 0, "refused": 1}
+    assert states.counts == {"saved": 0, "restored": 0, "refused": 1, "skipped": 0}
 
 
 def test_a_stream_without_a_state_is_no_failure() -> None:
     states = SplitStates()
     assert states.find(request(b"", start_row=8)) is None
     assert states.counts["refused"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"anchor_rows": 5}, True),
+        ({"anchor_rows": 0}, False),
+        ({"anchor_rows": 6}, False),  # no row would show a change
+        ({"anchor_rows": 5, "check_prefix": False}, False),
+    ],
+)
+def test_rows_are_skipped_if_others_can_be_verified(fields: dict[str, Any], expected: bool) -> None:
+    values = {"start_row": 8, "prefix_rows": 6, "check_prefix": True, **fields}
+    assert is_anchored(request(b"", **values)) == expected
 
 
 def test_no_state_is_used_in_an_epoch_that_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,6 @@ class Source:
     key: bytes = KEY
     saves: int = 0
     timeout: float = 0.0
-    skipped_rows: int = 0
-    has_skipped: bool = False
 
     def save(self, max_bytes: int, timeout: float) -> bytes:
         assert max_bytes == MAX_STATE_BYTES
@@ -110,45 +108,18 @@ def test_a_paused_saver_saves_nothing_and_counts_the_rows() -> None:
     assert decode(split.element()).prefix.rows == 4
 
 
-def test_a_dataset_without_a_state_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_dataset_without_a_state_is_reported_once(
+    caplog: pytest.LogCaptureFixture, is_refused: bool
+) -> None:
     cost = SaveCost()
+    problem, error = "PyFunc in read", StateError("it is large")
     for _ in range(2):
-        split = Split(Source(problem="PyFunc in read"), cost)
-        assert not any(split.element() for _ in range(3))
-        assert split.source.saves == 0
-    assert cost.problem == "PyFunc in read"
-    assert caplog.text.count("splits resume by a replay") == 1
-
-
-@pytest.mark.parametrize("source", [Source(problem="PyFunc"), Source(error=StateError("large"))])
-def test_the_rows_of_a_dataset_without_a_state_are_skipped(source: Source) -> None:
-    source.skipped_rows = 4
-    split = Split(source)
-    states = [split.element() for _ in range(6)]
-    assert [decode(state).prefix.rows for state in states if state] == [4, 8, 12]
-    assert {decode(state).data for state in states if state} == {b""}
-    assert split.cost.skips_rows
-    assert not split.cost.problem
-    assert source.saves == (not source.problem)
-
-
-def test_a_split_that_cannot_skip_saves_nothing_if_its_dataset_skips_rows() -> None:
-    cost = SaveCost()
-    assert Split(Source(problem="PyFunc", skipped_rows=2), cost).element()
-    other = Split(Source(problem="PyFunc"), cost)
-    assert not any(other.element() for _ in range(3))
-    assert not cost.problem
-
-
-def test_a_split_that_has_skipped_rows_skips_them_again_and_others_do_not() -> None:
-    split = Split(Source(skipped_rows=4, has_skipped=True))
-    states = [split.element() for _ in range(4)]
-    assert [(decode(each).prefix.rows, decode(each).data) for each in states if each] == [
-        (4, b""),
-        (8, b""),
-    ]
-    assert not split.cost.skips_rows
-    assert decode(Split(Source(skipped_rows=4), split.cost).element()).data == b"1"
+        source = Source(error=error) if is_refused else Source(problem=problem)
+        assert not any(Split(source, cost).element() for _ in range(3))
+        assert source.saves <= is_refused
+    assert cost.problem == (str(error) if is_refused else problem)
+    assert caplog.text.count("splits resume without saved states") == 1
 
 
 def test_slow_elements_extend_the_deadline() -> None:

@@ -1,4 +1,7 @@
-"""Splits that run from their first row, or continue from a saved state."""
+"""Splits that run from their first row, continue from a saved state, or skip rows.
+
+This module is long because all tests use one fake split.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,6 @@ class Elements:
         self.fetched = 0
         self.key = splits.key
         self.problem = ""
-        self.skipped_rows = 0
-        self.has_skipped = False
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -67,30 +68,43 @@ class Elements:
     def save(self, _max_bytes: int, _timeout: float) -> bytes:
         return b"%d" % self._row
 
-    def restore(self, data: bytes, rows: int) -> None:
+    def restore(self, data: bytes) -> None:
         if self._splits.refuses:
             raise StateError("TensorFlow cannot restore it")
         self._row = int(data)
-        assert self._row == rows
+
+    def skip(self, rows: int) -> None:
+        self._row = rows
 
 
 @dataclass
 class Splits:
-    """A fake `SplitOpener`. Rows in `broken` cannot be read the first time."""
+    """A fake `SplitOpener`. Rows in `broken` cannot be read the first time.
+
+    Rows can be skipped if their number is a multiple of `skips`; 0: they cannot be skipped.
+    """
 
     key: bytes = KEY
     rows: int = ROWS
     shift: int = 0
     refuses: bool = False
+    skips: int = 0
     broken: set[int] = field(default_factory=set)
     produced: int = 0
     calls: int = 0
     opened: list[int] = field(default_factory=list)
 
-    def open(self, _job: Any, _seed: int, _epoch: int, _split: int, batch: int) -> SplitIterator:
+    def open(
+        self, _job: Any, _seed: int, _epoch: int, _split: int, batch: int, most: int
+    ) -> SplitIterator:
         self.opened.append(batch)
         elements: Any = Elements(self, batch)
-        return SplitIterator(elements, ROW, True, elements, self.calls)
+        skipped = most - most % self.skips if self.skips else 0
+        if skipped and self.refuses:
+            raise OSError("the graph cannot be changed")
+        elements.skip(skipped)
+        state = None if skipped else elements
+        return SplitIterator(elements, ROW, True, state, self.calls, skipped=skipped)
 
 
 def request_of(start: int = 0, token: bytes = b"", **fields: Any) -> worker_pb2.StreamRequest:
@@ -231,7 +245,12 @@ def test_a_state_at_the_start_is_not_used_because_no_row_would_show_a_change() -
     splits = Splits(shift=100)
     found, states = run(splits, request_of(start, TOKENS[0], **checked(start)))
     assert received(found)[0].prefix_differs
-    assert states.counts == {"saved": states.counts["saved"], "restored": 0, "refused": 0}
+    assert states.counts == {
+        "saved": states.counts["saved"],
+        "restored": 0,
+        "refused": 0,
+        "skipped": 0,
+    }
 
 
 def test_a_state_with_another_digest_is_replaced_by_a_replay() -> None:
@@ -280,6 +299,90 @@ def test_a_state_in_a_folder_restores_another_job(tmp_path: Path, damage: bytes)
     assert states.counts["restored"] == (not damage)
     assert states.counts["refused"] == bool(damage)
     assert not list(tmp_path.glob("*.used"))
+
+
+def anchored(row: int, anchor: int) -> dict[str, Any]:
+    known = PREFIXES[anchor]
+    return {**checked(row), "anchor_rows": anchor, "anchor_digest": known.digest}
+
+
+@given(st.data())
+def test_a_split_that_skips_rows_has_the_rows_of_a_replayed_one(data: st.DataObject) -> None:
+    start = data.draw(st.integers(2, ROWS))
+    known = data.draw(st.integers(2, start))
+    anchor = data.draw(st.integers(1, known - 1))
+    splits = Splits(skips=data.draw(st.integers(1, 5)))
+    found, states = run(splits, request_of(start, **anchored(known, anchor)))
+    blocks = received(found)
+    assert rows_in(blocks) == list(range(start, ROWS))
+    skipped = anchor - anchor % splits.skips
+    assert splits.produced == ROWS - skipped
+    assert states.counts["skipped"] == (skipped > 0)
+    assert blocks[0].prefix_digest == PREFIXES[start].digest
+    assert blocks[-1].prefix_digest == PREFIXES[ROWS].digest
+    assert not blocks[0].prefix_differs
+    assert blocks[-1].last
+
+
+def test_a_split_that_cannot_skip_rows_is_replayed_once() -> None:
+    splits = Splits()
+    found, states = run(splits, request_of(20, **anchored(20, 8)))
+    assert rows_in(received(found)) == list(range(20, ROWS))
+    assert splits.produced == ROWS
+    assert states.counts["skipped"] == states.counts["refused"] == 0
+
+
+@pytest.mark.parametrize(
+    ("splits", "fields", "differs"),
+    [
+        (Splits(skips=1, shift=100), {}, True),
+        (Splits(skips=1), {"anchor_digest": 1}, False),  # of a damaged position
+        (Splits(skips=1), {"prefix_digest": 1}, True),
+        (Splits(skips=1, broken={12}), {}, False),
+        (Splits(skips=1, refuses=True), {}, False),
+    ],
+    ids=["other rows", "other anchor", "other prefix", "broken", "not opened"],
+)
+def test_a_split_that_cannot_be_verified_behind_skipped_rows_is_replayed(
+    splits: Splits, fields: dict[str, Any], differs: bool
+) -> None:
+    found, states = run(splits, request_of(20, **{**anchored(20, 8), **fields}))
+    blocks = received(found)
+    assert rows_in(blocks) == list(range(20 + splits.shift, ROWS + splits.shift))
+    assert blocks[0].prefix_differs == differs
+    assert states.counts["refused"] == 1
+    assert splits.produced >= ROWS
+    assert splits.shift or blocks[0].prefix_digest == PREFIXES[20].digest
+
+
+@pytest.mark.parametrize("rows", [5, 8, 15])
+def test_the_length_of_a_shorter_split_is_not_guessed_from_skipped_rows(rows: int) -> None:
+    splits = Splits(skips=1, rows=rows)
+    found, _ = run(splits, request_of(20, **anchored(20, 8)))
+    assert [(block.first_row, block.last) for block in received(found)] == [(rows, True)]
+    assert received(found)[0].prefix_differs
+
+
+def test_a_saved_state_is_used_before_rows_are_skipped() -> None:
+    start = decode(TOKENS[0]).prefix.rows + 4
+    splits = Splits(skips=1)
+    _, states = run(splits, request_of(start, TOKENS[0], **anchored(start, 1)))
+    assert (states.counts["restored"], states.counts["skipped"]) == (1, 0)
+
+
+def test_rows_are_skipped_if_a_saved_state_cannot_be_used() -> None:
+    splits = Splits(skips=1, key=b"o" * KEY_BYTES)
+    _, states = run(splits, request_of(20, TOKENS[0], **anchored(20, 8)))
+    assert (states.counts["refused"], states.counts["skipped"]) == (1, 1)
+    assert splits.produced == ROWS - 8
+
+
+def test_a_split_that_has_skipped_rows_keeps_the_skip_with_other_elements() -> None:
+    splits = Splits(skips=1, calls=8)
+    found, _ = run(splits, request_of(20, **anchored(20, 8)))
+    assert splits.opened == [4, 8]
+    assert rows_in(received(found)) == list(range(20, ROWS))
+    assert splits.produced == ROWS - 8
 
 
 def test_an_error_after_the_first_rows_is_not_hidden() -> None:
