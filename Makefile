@@ -12,6 +12,7 @@ UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python3.10; do $$p -c \
 	'import sys; (3, 10) <= sys.version_info < (3, 14) or sys.exit(1); print(sys._base_executable)' 2>/dev/null && break; done)
 SYNCED := .venv/.synced
+NATIVE := sidecar/src/distributed_input/graph/_native_ops.so
 # A second environment, only for the examples: see pyproject.toml.
 EXAMPLES := .venv-examples
 DRAWING := $(EXAMPLES)/.synced
@@ -35,12 +36,12 @@ PARTS := tools e2e integration unit compat operator faults publishing charts clu
 	lint types contracts site protos-check crds-check
 JOBS ?= 2
 
-.PHONY: help setup run test check quick-unit tools lint format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test check quick-unit tools lint native-sanitizers format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(SYNCED) $(DRAWING) ## Create .venv and .venv-examples: both packages (editable) and the tools, at locked versions
+setup: $(SYNCED) $(DRAWING) $(NATIVE) ## Build the native ops; create .venv and .venv-examples: both packages (editable) and the tools, at locked versions
 
 run: $(SYNCED) examples/digits/data ## Train the digits example, with its input pipeline in local processes
 	distributed-input run examples/digits/input.yaml -- python examples/digits/train.py
@@ -75,6 +76,14 @@ lint: $(SYNCED) ## Check rules and format with ruff, and check that uv.lock is u
 	$(UV) lock --check --quiet
 	ruff check .
 	ruff format --check .
+
+# The library of the tests is the one in the source tree. Afterwards it is built again.
+SANITIZE = -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
+native-sanitizers: $(SYNCED) ## Run the tests of the native ops with AddressSanitizer and UBSan
+	trap 'touch -d @0 $(NATIVE)' EXIT; CXXFLAGS='$(SANITIZE)' '$(PYTHON)' sidecar/native/backend.py && \
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+	  pytest tests/unit/distributed_input/graph/test_native_ops.py
+	$(MAKE) --no-print-directory $(NATIVE)
 
 format: $(SYNCED) ## Fix and format the code with ruff
 	ruff check --fix-only .
@@ -254,6 +263,10 @@ clean: ## Remove everything that the targets created in the checkout
 $(SYNCED): $(UV) pyproject.toml operator/pyproject.toml sidecar/pyproject.toml uv.lock
 	$(UV) sync --quiet --frozen --compile-bytecode --all-packages --python '$(PYTHON)'
 	@touch $@
+
+# Without a compiler, rows are encoded in Python.
+$(NATIVE): $(wildcard sidecar/native/*)
+	@'$(PYTHON)' sidecar/native/backend.py || true
 
 $(DRAWING): $(SYNCED)
 	UV_PROJECT_ENVIRONMENT=$(EXAMPLES) $(UV) sync --quiet --frozen --compile-bytecode --all-packages --no-default-groups --group examples --python '$(PYTHON)'

@@ -36,6 +36,8 @@ RUN_MARK_ENV = "DISTRIBUTED_INPUT_RUN"
 MACHINE_WORKERS_ENV = "DISTRIBUTED_INPUT_MACHINE_WORKERS"
 """Number of workers on the trainer's machine, which share its memory and have a lower CPU priority.
 The local runner sets it."""
+NATIVE_OPS_ENV = "DISTRIBUTED_INPUT_NATIVE_OPS"
+"""For workers: 0 encodes rows in Python, also if there is a library of native ops."""
 
 # The operator. Flags of `distributed-input-operator` take precedence.
 WORKER_IMAGE_ENV = "DISTRIBUTED_INPUT_WORKER_IMAGE"

@@ -161,17 +161,17 @@ def join(dataset: tf.data.Dataset, count: int) -> tuple[tf.data.Dataset, Leaves]
     """
     specs = tuple(component_specs(dataset))
     if count == 1:
-        joined = _map(dataset, _flat_function(specs))
+        joined = map_traced(dataset, _flat_function(specs))
     else:
         split, merge = _functions(specs)
-        joined = _map(_map(dataset, split).batch(count), merge)
+        joined = map_traced(map_traced(dataset, split).batch(count), merge)
     return joined, functools.partial(_leaves, specs)
 
 
 @functools.lru_cache(maxsize=64)
 def _flat_function(specs: tuple[tf.TypeSpec, ...]) -> Any:
     """Return the function that takes the components of one batch apart."""
-    return _trace(functools.partial(_flatten, specs), [_component(spec) for spec in specs])
+    return trace(functools.partial(_flatten, specs), [_component(spec) for spec in specs])
 
 
 def _flatten(specs: Sequence[tf.TypeSpec], *components: tf.Tensor) -> list[tf.Tensor]:
@@ -192,12 +192,12 @@ def _flatten(specs: Sequence[tf.TypeSpec], *components: tf.Tensor) -> list[tf.Te
 @functools.lru_cache(maxsize=64)
 def _functions(specs: tuple[tf.TypeSpec, ...]) -> tuple[Any, Any]:
     """Return the functions that split and merge components. Tracing takes milliseconds."""
-    split = _trace(functools.partial(_split, specs), [_component(spec) for spec in specs])
+    split = trace(functools.partial(_split, specs), [_component(spec) for spec in specs])
     variants = [tf.TensorSpec([None, *part.shape], part.dtype) for part in split.outputs]
-    return split, _trace(functools.partial(_merge, specs), variants)
+    return split, trace(functools.partial(_merge, specs), variants)
 
 
-def _trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
+def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
     traced = tf.function(function, input_signature=signature, autograph=False)
     return traced.get_concrete_function()
 
@@ -306,7 +306,7 @@ def _sparse(ends: Any, indices: Any, values: Any, shapes: Any) -> Sparse:
     return Sparse(indices, values, np.array([rows, *shapes[0, 1:]], np.int64))
 
 
-def _map(dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
+def map_traced(dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
     """Return a dataset mapped by a traced function. `Dataset.map` would trace it for each split."""
     parts = function.outputs
     return serialization.derive(

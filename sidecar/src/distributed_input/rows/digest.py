@@ -42,6 +42,19 @@ def row_digests(
         rows: number of rows.
         first_row: index of the first row in the split.
     """
+    return digests_of(row_hashes(widths, buffers, rows), first_row)
+
+
+def digests_of(hashes: NDArray[np.uint64], first_row: int) -> NDArray[np.uint64]:
+    """Return the digests of consecutive rows from their hashes, which do not have the index."""
+    index = np.arange(first_row, first_row + len(hashes), dtype=np.uint64)
+    return _mix_bits(hashes ^ (index * _GOLDEN + _GOLDEN))
+
+
+def row_hashes(
+    widths: Sequence[int | None], buffers: Sequence[Bytes], rows: int
+) -> NDArray[np.uint64]:
+    """Return the hash of the bytes of each row, as uint64[rows]. For the arguments, see above."""
     total = np.zeros(rows, np.uint64)
     at = 0
     for width in widths:
@@ -52,8 +65,7 @@ def row_digests(
             column = _hash_variable(buffers[at].view(np.uint32), buffers[at + 1])
             at += 2
         total = _mix_bits(total) + column
-    index = np.arange(first_row, first_row + rows, dtype=np.uint64)
-    return _mix_bits(total ^ (index * _GOLDEN + _GOLDEN))
+    return total
 
 
 def _hash_fixed(data: Bytes, rows: int, width: int) -> NDArray[np.uint64]:

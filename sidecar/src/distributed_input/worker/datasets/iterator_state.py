@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 import xxhash
 
-from distributed_input.graph import row_skips
+from distributed_input.graph import native_ops, row_skips
 from distributed_input.graph.definition import node_defs, python_code
 from distributed_input.graph.definition.canonical import stable_bytes
 from distributed_input.graph.definition.datasets import kind
@@ -76,7 +76,7 @@ def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> Sta
     the seed and the epoch.
     """
     digest = xxhash.xxh3_128()
-    digest.update(repr((_PIPELINE, tf.__version__, *values)).encode())
+    digest.update(repr((_PIPELINE, native_ops.library() is None, tf.__version__, *values)).encode())
     problem = find_problem(graph_def)  # it may be a Python function
     if problem:
         digest.update(repr(python_code.describe(graph_def)).encode())

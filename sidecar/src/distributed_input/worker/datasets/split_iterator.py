@@ -15,8 +15,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import dataset_options_pb2
 
-from distributed_input.graph import batching
+from distributed_input.graph import batching, native_ops
 from distributed_input.graph.definition import serialization
+from distributed_input.graph.native_ops import EncodedRows
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIterator
 from distributed_input.worker.datasets.iterator_state import SavableIterator, StateIdentity
@@ -39,6 +40,7 @@ class SplitIterator:
             memory, and its elements stay as they are.
         skipped: number of rows of the split before `elements`.
         leaves_of: from an element to its leaves; None: an element has the structure of the row.
+        encode: from an element to its rows; None: see `rows.encode`. Then `leaves_of` is not used.
     """
 
     elements: Iterator[Any]
@@ -49,6 +51,7 @@ class SplitIterator:
     from_python: bool = False
     skipped: int = 0
     leaves_of: Callable[[Any], list[Any]] | None = None
+    encode: Callable[[Any], EncodedRows] | None = None
 
 
 def iterate_dataset(
@@ -70,19 +73,24 @@ def iterate_dataset(
     without a graph has no identity. For the others, see `share_threads`, `with_options` and
     `SplitIterator`. What has skipped rows has no state: it would be that of another graph.
     """
-    leaves_of = None
+    leaves_of, encode, specs = None, None, batching.component_specs(dataset)
     if batch_rows:
         can_join = batching.can_join(row, dataset)
         if not (batched and can_join):
             dataset = batching.batch_rows(dataset, row, batched, batch_rows)
+        specs = batching.component_specs(dataset)
         if can_join:
             size = batching.static_batch_size(dataset) or batch_size
             count = batch_rows // size if batched and size else 1
             dataset, leaves_of = batching.join(dataset, max(1, count))
+    batched = batched or bool(batch_rows)
+    if batched:
+        packed = native_ops.pack(dataset, row, specs, leaves_of)
+        dataset, encode = packed or (dataset, None)
     # TensorFlow produces the next element while the worker sends this one.
     dataset = share_threads(dataset.prefetch(1), dataset_id)
     elements: Any = iterate(with_options(dataset, cpus))
-    if leaves_of is not None:
+    if leaves_of is not None or encode is not None:
         elements = ComponentIterator(elements)
     state = None
     if writers:
@@ -91,8 +99,7 @@ def iterate_dataset(
     elif identity is not None and not skipped:
         elements = state = SavableIterator(elements, identity)
     calls = identity.parallel_calls if identity is not None else 0
-    batched = batched or bool(batch_rows)
-    return SplitIterator(elements, row, batched, state, calls, skipped=skipped, leaves_of=leaves_of)
+    return SplitIterator(elements, row, batched, state, calls, False, skipped, leaves_of, encode)
 
 
 class ComponentIterator:

@@ -166,7 +166,7 @@ class SplitOpener:
         if isinstance(found, Indexed) or job.indexed_rows:
             definitions.check_indexed(job, found)
             elements = found.rows(split, job.num_splits, seed, epoch, skipped)
-            return SplitIterator(elements, row, job.batched, from_python=True)
+            return SplitIterator(elements, row, job.batched, from_python=True, skipped=skipped)
         if not isinstance(found, tf.data.Dataset):
             return SplitIterator(iter(found), row, job.batched, from_python=True)
         type_specs.check_spec(found.element_spec, element, split)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,14 @@ from numpy.typing import NDArray
 from distributed_input.api.errors import SpecError
 from distributed_input.api.proto import worker_pb2
 from distributed_input.graph import user_code
+from distributed_input.graph.native_ops import EncodedRows
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows import encode
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
-from distributed_input.rows.digest import row_digests
+from distributed_input.rows.digest import digests_of, row_hashes
 from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import Prefix
-from distributed_input.rows.runs import Bytes, row_offsets
+from distributed_input.rows.runs import row_offsets
 from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
@@ -146,7 +148,7 @@ def _encode_elements(
         saver: saves the state of the split between elements.
         included: number of rows after `at` that its digest has already.
     """
-    encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
+    encoder = split.encode or _in_python(split)
     columns = split.row.columns
     widths = [column.row_bytes for column in columns]
     of = Computed.of(request.job, request.epoch, request.split)
@@ -166,13 +168,15 @@ def _encode_elements(
                 note.end()
             if encoded is None:
                 return
-            rows, buffers = encoded
+            rows, buffers, hashes = encoded
             # TensorFlow computes one element ahead.
             size = rows if split.from_python else 2 * rows
             seconds = time.perf_counter() - began
             counters.busy_seconds += seconds
             taken += 1
-            digests = row_digests(widths, buffers, rows, at.rows) if rows else _NO_DIGESTS
+            if rows and hashes is None:
+                hashes = row_hashes(widths, buffers, rows)
+            digests = digests_of(hashes, at.rows) if hashes is not None else _NO_DIGESTS
             if included:
                 digests[:included] = 0
                 included -= min(included, rows)
@@ -193,14 +197,21 @@ def _encode_elements(
                     yield block
 
 
-def _next(split: SplitIterator, encoder: encode.Encoder) -> tuple[int, list[Bytes]] | None:
-    """Return the number of rows of the next element, and their buffers; None at the end."""
+def _in_python(split: SplitIterator) -> Callable[[Any], EncodedRows]:
+    encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
+    return lambda element: EncodedRows(*encoder(element))
+
+
+def _next(split: SplitIterator, encoder: Callable[[Any], EncodedRows]) -> EncodedRows | None:
+    """Return the rows of the next element; None at the end."""
     try:
         element = next(split.elements)
     except StopIteration:
         return None
-    rows, buffers = encoder(element)
-    return rows, [buffer.copy() for buffer in buffers] if split.from_python else buffers
+    run = encoder(element)
+    if split.from_python:
+        return run._replace(buffers=[buffer.copy() for buffer in run.buffers])
+    return run
 
 
 @contextlib.contextmanager
