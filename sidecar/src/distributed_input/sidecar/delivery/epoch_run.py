@@ -19,7 +19,6 @@ from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
-from distributed_input.sidecar.delivery.held_steps import FullStep, HeldSteps, OthersEnded
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.delivery.unit_writer import UnitWriter
@@ -82,8 +81,7 @@ class EpochRun:
         self._job, self._share = source.job, share
         self._exchange = source.exchange
         self._slots, self._outbox, self._on_sent = slots, outbox, on_sent
-        self._held = HeldSteps(outbox, self._send_step)
-        self._reader = EpochReader(source, share, request.epoch, self._held)
+        self._reader = EpochReader(source, share, request.epoch, outbox)
         self._cancelled = self._reader.cancelled
         self._timeout_seconds = source.timeout_seconds
         self._drop = self._job.remainder == types_pb2.DROP and not share.whole
@@ -139,7 +137,6 @@ class EpochRun:
             _log.exception("epoch failed", epoch=self.request.epoch)
             self._fail(internal_error(error))
         finally:
-            self._held.abandon()
             self._reader.close()
 
     def _fail(self, error: DistributedInputError) -> None:
@@ -169,20 +166,11 @@ class EpochRun:
         ]
         try:
             return self._deliver(steps, writers)
-        except OthersEnded:
-            self._held.abandon()
-            return self._end(steps, self._share.batch)
         finally:
             for writer in writers:
-                if not self._held.has(writer):
-                    writer.abandon()  # of a step that was dropped, cancelled or not needed
+                writer.abandon()  # of a step that was dropped, cancelled or not needed
 
     def _allocate(self, size: int) -> int:
-        while self._held:
-            slot = self._slots.allocate(size, 0.0, self._cancelled)
-            if slot is not None:
-                return slot
-            self._held.send_one()
         return self._outbox.allocate(size, self._cancelled, self._timeout_seconds)
 
     def _deliver(self, steps: EpochSteps, writers: list[UnitWriter]) -> bool:
@@ -197,12 +185,13 @@ class EpochRun:
             if not writers[index].room:
                 self._mark(steps, writers[index], index + 1)
         rows = sum(writer.rows for writer in writers)
-        if rows == batch:
+        # With drop, the others are asked only once our own rows are here and reported. Otherwise
+        # all consumers would wait for each other.
+        if rows == batch and not (self._drop and not steps.barrier.all_have_full_step(steps.done)):
             return self._finish_step(steps, writers[0 if self._drop else index :])
         if not steps.barrier.is_alone:
             self._exchange.request_heartbeat()
         if self._drop:
-            self._held.send_all()
             return self._end(steps, rows)
         if self._share.whole:
             # This is no step of its own: the others, who may have more, are as many units into it.
@@ -228,23 +217,12 @@ class EpochRun:
         return self._finish_step(steps, writers)
 
     def _finish_step(self, steps: EpochSteps, writers: Sequence[UnitWriter]) -> bool:
-        """Send the rest of a step. With drop, hold it until all consumers have theirs."""
         self._report_difference()
-        number, steps.done = steps.done, steps.done + 1
-        after = steps.state() if self._position_due() else None
-        step = FullStep(number, writers, after)
-        # With drop, the others are asked only once our own rows are here and reported. Otherwise
-        # all consumers would wait for each other.
-        if self._drop:
-            self._held.add(step, steps.barrier)
-        else:
-            self._send_step(step)
-        return True
-
-    def _send_step(self, step: FullStep) -> None:
-        for writer in step.writers[:-1]:
+        steps.done += 1
+        for writer in writers[:-1]:
             self._send(writer, writer.after)
-        self._send(step.writers[-1], step.after)
+        self._send(writers[-1], steps.state() if self._position_due() else None)
+        return True
 
     def _mark(self, steps: EpochSteps, writer: UnitWriter, begun: int) -> None:
         """Store the position behind a unit, if the trainer cannot count on from an earlier one.

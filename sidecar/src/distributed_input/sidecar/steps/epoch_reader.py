@@ -63,8 +63,6 @@ class EpochReader:
         self._trainer = trainer
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        with source.facts.changed:
-            source.facts.readers.add(self._arrived)
         self._partitions = len(share.partitions)
         self._context = StreamContext(
             self.plan,
@@ -267,8 +265,6 @@ class EpochReader:
 
     def close(self) -> None:
         """Close all streams. Facts and positions stay available."""
-        with self.source.facts.changed:
-            self.source.facts.readers.discard(self._arrived)
         with self._lock:
             for reader in self.partitions.values():
                 reader.close()

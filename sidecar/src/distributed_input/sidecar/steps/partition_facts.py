@@ -28,14 +28,12 @@ class PartitionFacts:
     Attributes:
         changed: notified when facts were merged.
         merged: number of times that facts were merged.
-        readers: conditions that are notified too. Epochs wait for rows with them.
     """
 
     def __init__(self) -> None:
         self._known = FactStore()
         self.changed = threading.Condition()
         self.merged = 0
-        self.readers: set[threading.Condition] = set()
 
     def merge(self, facts: Iterable[dispatcher_pb2.PartitionFact]) -> list[str]:
         """Add facts that the dispatcher has sent. Return descriptions of contradictions."""
@@ -43,11 +41,7 @@ class PartitionFacts:
             conflicts = self._known.merge(facts)
             self.merged += 1
             self.changed.notify_all()
-            readers = tuple(self.readers)
-        for arrived in readers:
-            with arrived:
-                arrived.notify_all()
-        return conflicts
+            return conflicts
 
     def of(self, epoch: int, partition: int) -> PartitionKnowledge:
         """Return the facts about a partition."""

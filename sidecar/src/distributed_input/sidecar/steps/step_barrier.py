@@ -8,7 +8,7 @@ the facts exchanged through the dispatcher decide.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import splits as assignment
@@ -19,7 +19,6 @@ from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 
 _REFRESH_SECONDS = 1.0  # an older split border is right too, it only makes a replay longer
 _STEPS_AHEAD = 64  # facts are requested so many steps before they are needed
-_REQUEST_SECONDS = 0.1  # between such requests; further steps are assembled meanwhile
 
 
 class StepBarrier:
@@ -43,7 +42,6 @@ class StepBarrier:
         self._anchors: dict[int, trainer_pb2.Anchor] = {}
         self._refreshed_at = float("-inf")
         self._full_steps = 0  # steps for which all others have a full batch, as far as is known
-        self._requested_at = float("-inf")
         self._merged = -1  # facts that `_full_steps` is computed from
         self.is_alone = share.consumers == 1 or self._job.mode == types_pb2.PARALLEL_EPOCHS
 
@@ -51,8 +49,8 @@ class StepBarrier:
         """Wait until the facts show whether another consumer has rows after `steps` steps."""
         return self._decide(lambda rows: rows > steps * self._share.batch, any_of=True)
 
-    def all_have_full_step(self, steps: int) -> bool | None:
-        """Return whether all others have a full batch after `steps` steps. None: it is unknown.
+    def all_have_full_step(self, steps: int) -> bool:
+        """Wait until the facts show whether all others have a full batch after `steps` steps.
 
         Facts are exchanged ahead of need, so that a step costs no exchange of its own.
         """
@@ -61,14 +59,7 @@ class StepBarrier:
         self._exchange_ahead(steps)
         if steps < self._full_steps:
             return True
-        return self._verdict(self._known(), self._is_full(steps), any_of=False)
-
-    def await_full_step(self, steps: int) -> bool:
-        """Wait until the facts show whether all others have a full batch after `steps` steps."""
-        return self._decide(self._is_full(steps), any_of=False)
-
-    def _is_full(self, steps: int) -> Callable[[int], bool]:
-        return lambda rows: rows >= (steps + 1) * self._share.batch
+        return self._decide(lambda rows: rows >= (steps + 1) * self._share.batch, any_of=False)
 
     def _exchange_ahead(self, steps: int) -> None:
         """Request a heartbeat if this consumer, or another one, will soon need facts."""
@@ -78,12 +69,7 @@ class StepBarrier:
             rows = (self._rows_of(consumer)[0] for consumer in self._others())
             self._full_steps = min(rows) // self._share.batch
         reported = (self._reader.reported_rows - self._own_base) // self._share.batch
-        now = time.monotonic()
-        if (
-            min(self._full_steps, reported) < steps + _STEPS_AHEAD
-            and now - self._requested_at >= _REQUEST_SECONDS
-        ):
-            self._requested_at = now
+        if min(self._full_steps, reported) < steps + _STEPS_AHEAD:
             self._reader.source.exchange.request_heartbeat()
 
     def _decide(self, enough: Callable[[int], bool], any_of: bool) -> bool:
@@ -92,28 +78,17 @@ class StepBarrier:
             return not any_of
         deadline = ProgressDeadline(self._reader.source.timeout_seconds)
         while True:
-            known = self._known()
-            verdict = self._verdict(known, enough, any_of)
-            if verdict is not None:
-                return verdict
+            known = {c: self._rows_of(c) for c in self._others()}
+            verdicts = [
+                True if enough(rows) else (False if ended else None)
+                for rows, ended, _ in known.values()
+            ]
+            if any_of in verdicts:
+                return any_of
+            if None not in verdicts:
+                return not any_of
             deadline.observe(known)
             self._reader.wait_facts("the other trainers' end of the epoch", deadline)
-
-    def _known(self) -> dict[int, tuple[int, bool, int]]:
-        return {c: self._rows_of(c) for c in self._others()}
-
-    @staticmethod
-    def _verdict(
-        known: Mapping[int, tuple[int, bool, int]], enough: Callable[[int], bool], any_of: bool
-    ) -> bool | None:
-        """Return whether any (or all) of the others have enough rows, or None if it is unknown."""
-        verdicts = [
-            True if enough(rows) else (False if ended else None)
-            for rows, ended, _ in known.values()
-        ]
-        if any_of in verdicts:
-            return any_of
-        return None if None in verdicts else not any_of
 
     def _others(self) -> list[int]:
         return [c for c in range(self._share.consumers) if c != self._share.consumer]

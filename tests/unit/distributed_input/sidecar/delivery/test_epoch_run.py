@@ -170,15 +170,7 @@ class GivenSteps:
         self._run.add(f"others after {steps}?")
         return steps < self._others
 
-    def all_have_full_step(self, steps: int) -> bool | None:
-        """Return whether the others have a full step, if they have reported it."""
-        return steps < self._others if steps < self._run.reported else None
-
-    def await_full_step(self, steps: int) -> bool:
-        """Wait until the others have reported this step."""
-        self._run.add(f"await {steps}")
-        self._run.reported = steps + 1
-        return steps < self._others
+    all_have_full_step = any_has_rows
 
 
 class Run:
@@ -188,7 +180,6 @@ class Run:
     """
 
     closed = has_unsent = trainer_waits = False
-    reported = 1 << 30  # steps about which the others have sent facts
 
     def __init__(
         self,
@@ -336,54 +327,21 @@ def test_with_pad_all_units_are_full(given: Given) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batches", "others", "heartbeat", "dropped"),
+    ("batches", "others", "asked", "dropped"),
     [
-        ([[2, 2, 2, 2], [2, 1]], 9, ["heartbeat"], "3"),
-        ([[2, 2, 2, 2], [2, 2, 2, 2]], 1, [], "8"),
+        ([[2, 2, 2, 2], [2, 1]], 9, [], "3"),
+        ([[2, 2, 2, 2], [2, 2, 2, 2]], 1, ["others after 1?"], "8"),
     ],
     ids=["own rows", "others' rows"],
 )
 def test_with_drop_a_step_is_sent_once_all_have_its_rows(
-    given: Given, batches: Any, others: int, heartbeat: list[str], dropped: str
+    given: Given, batches: Any, others: int, asked: list[str], dropped: str
 ) -> None:
     run = given(batches, others, remainder=types_pb2.DROP)
-    assert run.deliver() == [*FIRST, *heartbeat, *END, f"end 4 {dropped}"]
+    assert run.deliver() == [
+        *["others after 0?", *FIRST, *asked, "heartbeat", *END, f"end 4 {dropped}"]
+    ]
     assert run.slots.slots == 4, "the dropped rows have released their slots"
-
-
-SECOND = ["unit 4: 8 9", "unit 5: 10 11", "unit 6: 12 13", "unit 7: 14 15"]
-
-
-@pytest.mark.parametrize(
-    ("batches", "others", "events"),
-    [
-        ([[2] * 4, [2] * 4, [2, 1]], 9, ["await 0", *FIRST, "await 1", *SECOND, *END, "end 8 3"]),
-        ([[2] * 4, [2] * 4, [2, 1]], 1, ["await 0", *FIRST, "await 1", *END, "end 4 8"]),
-        ([[2] * 4, [2] * 4], 9, ["await 0", *FIRST, "await 1", *SECOND, *END, "end 8"]),
-    ],
-)
-def test_with_drop_further_steps_are_assembled_before_the_others_report(
-    given: Given, batches: Any, others: int, events: list[str]
-) -> None:
-    run = given(batches, others, remainder=types_pb2.DROP)
-    run.reported = 0
-    assert run.deliver() == ["heartbeat", *events]
-
-
-def test_a_step_that_is_held_is_sent_before_a_wait_for_its_slots(
-    given: Given, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = given([[2] * 4, [2] * 4], 9, remainder=types_pb2.DROP)
-    run.reported = 0
-    assert run.slots.allocate((64 - 6) * ALIGN, 0.0, threading.Event()) == 0
-    send = run.send_unit
-
-    def send_and_take(unit: trainer_pb2.Unit, cancelled: threading.Event) -> None:
-        send(unit, cancelled)
-        run.slots.release(unit.slot)
-
-    monkeypatch.setattr(run, "send_unit", send_and_take)
-    assert run.deliver() == ["await 0", *FIRST, "heartbeat", "await 1", *SECOND, *END, "end 8"]
 
 
 BEGUN = trainer_pb2.Position(consumers=2, extra_units=1, units_per_step=4)

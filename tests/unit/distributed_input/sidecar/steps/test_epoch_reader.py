@@ -178,14 +178,6 @@ def reader_without_workers(pool: WorkerPool, timeout: float) -> EpochReader:
     return reader
 
 
-def test_facts_that_arrive_end_a_wait_for_rows(pool: WorkerPool) -> None:
-    reader = reader_without_workers(pool, timeout=30.0)
-    facts = reader.source.facts
-    assert facts.readers == {reader._arrived}
-    reader.close()
-    assert not facts.readers
-
-
 @pytest.mark.parametrize("full", [False, True])
 def test_a_wait_counts_only_if_a_further_split_would_shorten_it(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, full: bool

@@ -21,19 +21,3 @@ def test_a_merge_is_counted_and_ends_a_wait() -> None:
         facts.merge([])
         assert ended.result()
     assert facts.merged == 1
-
-
-def test_a_merge_ends_the_waits_of_readers() -> None:
-    facts, arrived, waiting = PartitionFacts(), threading.Condition(), threading.Event()
-    facts.readers.add(arrived)
-
-    def wait() -> bool:
-        with arrived:
-            waiting.set()
-            return arrived.wait(10)
-
-    with ThreadPoolExecutor(1) as executor:
-        ended = executor.submit(wait)
-        assert waiting.wait(10)
-        facts.merge([])
-        assert ended.result()

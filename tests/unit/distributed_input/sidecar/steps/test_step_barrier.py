@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,7 +122,6 @@ def test_facts_of_the_others_are_exchanged_ahead_of_need(
     source = RowSource(job, pool, facts, exchange, StreamStats(), ReadAhead(1), 30.0)
     reader = EpochReader(source, share, 0, NoTrainer())
     barrier = StepBarrier(reader, share, [0, 0])
-    monkeypatch.setattr(step_barrier, "_REQUEST_SECONDS", 0.0)
     monkeypatch.setattr(reader, "wait_facts", lambda *_: pytest.fail("a step waits for facts"))
     reader.reported_rows = 10**6
     assert all(barrier.all_have_full_step(step) for step in range(30))
@@ -193,10 +191,7 @@ def test_the_facts_show_whether_all_others_have_a_full_step(
     reports: list[list[PartitionFact]], steps: int, full: bool
 ) -> None:
     barrier, reader = barrier_of(*reports)
-    waits = len(reports) > 1
-    assert barrier.all_have_full_step(steps) is (None if waits else full)
-    assert reader.unread == len(reports) - 1
-    assert barrier.await_full_step(steps) is full
+    assert barrier.all_have_full_step(steps) is full
     assert not reader.unread
 
 
@@ -261,10 +256,7 @@ def test_each_new_fact_restarts_the_deadline_of_a_wait(clock: Clock) -> None:
     assert reader.unread == 0
 
 
-def test_a_heartbeat_is_requested_as_soon_as_few_steps_are_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(step_barrier, "_REQUEST_SECONDS", 0.0)
+def test_a_heartbeat_is_requested_as_soon_as_few_steps_are_known() -> None:
     rows = 65 * BATCH
     barrier, reader = barrier_of([fact(1, rows_seen=rows)], base=(3, 0, 2, 0))
     reader.reported_rows = 5 + rows
@@ -275,14 +267,4 @@ def test_a_heartbeat_is_requested_as_soon_as_few_steps_are_known(
     assert reader.heartbeats == 1
     reader.reported_rows += 1
     assert barrier.all_have_full_step(2)  # 63 steps of the others are known ahead
-    assert reader.heartbeats == 2
-
-
-def test_heartbeats_are_requested_ahead_ten_times_a_second(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    barrier, reader = barrier_of([fact(1, rows_seen=4)])
-    for now in (0.0, 0.05, 0.15, 0.2):
-        monkeypatch.setattr(step_barrier, "time", SimpleNamespace(monotonic=lambda at=now: at))
-        assert barrier.all_have_full_step(0)
     assert reader.heartbeats == 2
