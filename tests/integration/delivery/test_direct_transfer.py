@@ -55,7 +55,7 @@ class WideSplits:
 
     before: Callable[[], object] = staticmethod(lambda: None)
 
-    def open(self, _job: Any, _seed: int, _epoch: int, split: int, _rows: Any) -> SplitIterator:
+    def open(self, _job: Any, _seed: int, _epoch: int, split: int, *_: Any) -> SplitIterator:
         first = split * 1_000_000
 
         def rows() -> Iterator[dict[str, Any]]:
