@@ -50,16 +50,25 @@ def call_dataset_fn(dataset_fn: Callable[..., Any], context: SplitInputContext) 
 
 @contextlib.contextmanager
 def fixed_randomness(seed: int) -> Iterator[None]:
-    """Seed Python, numpy and TensorFlow with 31 bits, and restore their states at the end."""
+    """Seed Python, numpy and TensorFlow with 31 bits, and restore their states at the end.
+
+    And PyTorch, if it is imported: its `random_split` must divide a dataset alike in all splits.
+    """
+    torch = sys.modules.get("torch")
+    before_torch = torch.get_rng_state() if torch is not None else None
     eager: Any = tf_context.context()
     before = (eager._seed, getattr(eager, "_rng", None))  # noqa: SLF001
     python, numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed)
     tf.random.set_seed(seed)
+    if torch is not None:
+        torch.manual_seed(seed)
     try:
         yield
     finally:
+        if torch is not None:
+            torch.set_rng_state(before_torch)
         # Not set_seed: it would restart the caller's sequence.
         eager._seed, eager._rng = before  # noqa: SLF001
         random.setstate(python)

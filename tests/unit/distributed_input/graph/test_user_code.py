@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,17 @@ def test_the_random_state_of_the_process_is_restored() -> None:
 
     with user_code.fixed_randomness(1):  # later tests need an unseeded process
         assert draws(True) == draws(False)
+
+
+def test_pytorch_is_seeded_if_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    states: list[Any] = []
+    torch = types.SimpleNamespace(
+        get_rng_state=lambda: "before", set_rng_state=states.append, manual_seed=states.append
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with user_code.fixed_randomness(7):
+        assert states == [7]
+    assert states == [7, "before"]
 
 
 def test_only_seeded_random_ops_in_functions_have_seeds() -> None:

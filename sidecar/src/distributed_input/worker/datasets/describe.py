@@ -12,7 +12,7 @@ import tensorflow as tf
 from distributed_input.api.errors import DatasetFnError, UnavailableError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
-from distributed_input.graph import buffers, export, sharding, type_specs
+from distributed_input.graph import buffers, export, sharding, type_specs, user_code
 from distributed_input.graph.definition import caches, canonical
 from distributed_input.graph.user_code import SplitInputContext
 from distributed_input.order import jobs
@@ -85,18 +85,21 @@ def _describe_python(
 ) -> types_pb2.Job:
     """Complete the draft of a dataset that is no tf.data.Dataset."""
     function, asked = entry_points.load(draft.entry_point), context.global_batch_size
+    name = f"entry point {draft.entry_point.target}"
     if not isinstance(dataset, Indexed):
-        element = type_specs.spec_of_iterable(dataset, function)
+        with user_code.user_errors(name, exits=True):
+            element = type_specs.spec_of_iterable(dataset, function)
         infinite = False if _has_length(dataset) else None
         job = jobs.complete(draft, DatasetFacts(element, asked, infinite=infinite))
         # A generator may read the split later.
         if infinite is False and job.num_splits > 1 and not context.knows_split:
-            name = f"entry point {draft.entry_point.target}"
             job.warnings.append(export.unread_split_warning(name, job.num_splits))
         return job
-    rows = len(dataset)
-    first = (dataset.source[index] for index in range(min(rows, 1)))
-    element = type_specs.spec_of_iterable(first, function)
+    with user_code.user_errors(name, exits=True):
+        rows = len(dataset)
+        first = (dataset.source[index] for index in range(min(rows, 1)))
+        element = type_specs.spec_of_iterable(first, function)
+    entry_points.check_whole(draft.entry_point, context, dataset)
     job = jobs.complete(draft, DatasetFacts(element, asked, infinite=False, rows=rows))
     job.indexed_rows = rows
     job.order_version = ORDER_VERSION if dataset.shuffle else 0

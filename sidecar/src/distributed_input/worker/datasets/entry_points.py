@@ -114,21 +114,26 @@ def call(
             if callable(dataset) and not isinstance(dataset, tf.data.Dataset):
                 dataset = dataset()
         context.varies = context.varies or _random_state() != before
-    is_read_by_index = isinstance(dataset, Indexed) or has_index(dataset)
-    if is_read_by_index and context.knows_split:
-        raise SpecError(
-            f"entry point {entry.target} returned {type(dataset).__name__}, which the splits divide"
-            " by its index, and it read the split from its context. Return the whole dataset for "
-            "each split, or an iterable of the rows of the split"
-        )
+    if has_index(dataset):
+        dataset = Indexed(dataset)
+    if isinstance(dataset, Indexed):
+        check_whole(entry, context, dataset)
     if isinstance(dataset, (tf.data.Dataset, Indexed, Iterable)):
         return dataset
-    if is_read_by_index:
-        return Indexed(dataset)
     raise SpecError(
         f"entry point {entry.target} returned {type(dataset).__name__}. Return a tf.data.Dataset, "
         "an iterable of (nested) numpy arrays, or an object with __len__ and __getitem__."
     )
+
+
+def check_whole(entry: types_pb2.EntryPoint, context: SplitInputContext, dataset: Indexed) -> None:
+    """Raise SpecError if a dataset that the splits divide may be the part of one split."""
+    if context.knows_split:
+        raise SpecError(
+            f"entry point {entry.target} returned {type(dataset.source).__name__}, which the splits"
+            " divide by its index, and it read the split from its context. Return the whole dataset"
+            " for each split, or an iterable of the rows of the split"
+        )
 
 
 def _place(context: SplitInputContext) -> str:

@@ -165,6 +165,7 @@ class SplitOpener:
             return self._iterate(of, row, found)
         if isinstance(found, Indexed) or job.indexed_rows:
             definitions.check_indexed(job, found)
+            skipped = 0 if job.batched else skipped  # an item has many rows
             elements = found.rows(split, job.num_splits, seed, epoch, skipped)
             return SplitIterator(elements, row, job.batched, from_python=True, skipped=skipped)
         if not isinstance(found, tf.data.Dataset):

@@ -109,7 +109,8 @@ class BlockProducer:
 
         It is a progress report of the replay, or a saved state.
         """
-        if self.progress is not None and self.progress.replayed > stream.replayed:
+        # It may begin again at the first row, when it cannot continue from a state or an anchor.
+        if self.progress is not None and self.progress.replayed != stream.replayed:
             stream.replayed = self.progress.replayed
             return self.progress
         state = self.state

@@ -11,7 +11,7 @@ from distributed_input.api.proto import types_pb2, worker_pb2
 _START_SECONDS = 60.0  # jobs that start together have opened a stream after this time
 _LINGER_SECONDS = 10.0  # a job without open streams may open its next one within this time
 _IGNORED_FIELDS = (
-    *("name", "run", "warnings", "epochs", "strict", "remainder", "mode"),
+    *("name", "run", "warnings", "epochs", "remainder", "mode"),
     *("split_bytes", "split_bytes_at_most", "shard_policy"),
 )
 

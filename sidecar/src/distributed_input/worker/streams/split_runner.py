@@ -5,6 +5,8 @@ A split begins at its first row, at a saved state, or at the anchor of the reque
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -16,10 +18,11 @@ from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitOpener
-from distributed_input.worker.states.saved_state import SavedState, StateError
+from distributed_input.worker.states.saved_state import SavedState, StateError, within
 from distributed_input.worker.states.split_states import SplitStates, is_anchored
 from distributed_input.worker.states.state_files import StoredState
 from distributed_input.worker.streams.batch_sizer import BatchSizer, measure_rate
+from distributed_input.worker.streams.running_split import is_python
 from distributed_input.worker.streams.split_blocks import (
     block_bytes,
     progress_report,
@@ -27,6 +30,7 @@ from distributed_input.worker.streams.split_blocks import (
 )
 
 _FIRST_RATE_SECONDS = 0.5  # of the time that a split has taken
+_SKIP_SECONDS = 20.0  # nothing is reported meanwhile. A replay takes longer, but reports
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,11 @@ class SplitRunner:
     def _open_behind(self, request: worker_pb2.StreamRequest) -> _Opened:
         """Return the split behind the rows before the request's anchor, if it can skip them."""
         try:
-            opened = self._open(request, request.anchor_rows)
+            if is_python(request.job):  # it runs in one thread, and skips at once
+                opened = self._open(request, request.anchor_rows)
+            else:
+                seconds, skip = _SKIP_SECONDS, functools.partial(self._open_skipped, request)
+                opened = within(seconds, "skip the rows before an anchor", skip)
         except Exception as error:  # noqa: BLE001 - raised again, unless it is of the skipping
             self._states.refuse(request, error)
             return self._open(request)
@@ -155,6 +163,16 @@ class SplitRunner:
         self._states.record_skip(request, skipped)
         start = Prefix(skipped, request.anchor_digest)
         return replace(opened, start=start, included=request.anchor_rows - skipped)
+
+    def _open_skipped(self, request: worker_pb2.StreamRequest) -> _Opened:
+        """Return the split behind the rows that it skips. They are skipped when this returns."""
+        opened = self._open(request, request.anchor_rows)
+        split = opened.elements
+        if not split.skipped:
+            return opened
+        first = list(itertools.islice(split.elements, 1))
+        elements = replace(split, elements=itertools.chain(first, split.elements))
+        return replace(opened, elements=elements)
 
     def _open(self, request: worker_pb2.StreamRequest, skipped: int = 0) -> _Opened:
         """Return the split from its first row, or without `skipped` rows if it can skip rows.

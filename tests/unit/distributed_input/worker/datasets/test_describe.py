@@ -117,6 +117,19 @@ def squares(context, rows):
 def divided_squares(context):
     return Squares(100 // context.num_input_pipelines)
 
+class LazySquares(Squares):
+    def __init__(self, context):
+        self.context = context
+
+    def __len__(self):
+        return 100 // self.context.num_input_pipelines
+
+def lazy_squares(context):
+    return LazySquares(context)
+
+def broken_squares(context):
+    return Squares("ten")
+
 def unread(context):
     return [np.float32(1)] * 3
 
@@ -397,9 +410,15 @@ def test_a_dataset_without_rows_has_no_spec() -> None:
         described("squares", '{"rows": 0}')
 
 
-def test_a_dataset_that_is_read_by_index_is_not_divided_twice() -> None:
+@pytest.mark.parametrize("function", ["divided_squares", "lazy_squares"])
+def test_a_dataset_that_is_read_by_index_is_not_divided_twice(function: str) -> None:
     with pytest.raises(SpecError, match="Squares, which the splits divide"):
-        described("divided_squares")
+        described(function)
+
+
+def test_an_error_of_a_dataset_that_is_read_by_index_has_the_line_of_the_user() -> None:
+    with pytest.raises(DatasetFnError, match="entry point describe_of_test:broken_squares"):
+        described("broken_squares")
 
 
 @pytest.mark.parametrize(

@@ -414,6 +414,14 @@ def test_splits_by_index_divide_the_rows_and_begin_at_any_of_them(calls):
     assert list(opener.open(job, 0, 1, 1, 0, 45).elements) == found[1][45:]
 
 
+def test_batches_by_index_are_not_skipped(calls):
+    job, opener = job_of("indexed"), new_opener()
+    job.batched = True  # an anchor is a number of rows
+    split = opener.open(job, 0, 1, 1, 0, 45)
+    assert split.skipped == 0
+    assert len(list(split.elements)) == 50
+
+
 @pytest.mark.parametrize(("name", "value"), [("NUMBERS", [1, 2]), ("SHUFFLED", False)])
 def test_another_number_of_rows_or_order_is_an_error(calls, monkeypatch, name, value):
     job = job_of("indexed")

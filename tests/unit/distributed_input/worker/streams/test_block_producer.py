@@ -92,6 +92,8 @@ def test_progress_is_sent_once_and_ends_with_the_first_block() -> None:
     assert producer.next_report(cursor) is None
     producer.publish(progress_of(4))
     assert producer.next_report(cursor) is not None
+    producer.publish(progress_of(1))  # an anchor was refused, and the replay began again
+    assert producer.next_report(cursor) is not None
     producer.publish(block_of(6, 1))
     assert producer.next_report(cursor_at(6)) is None
     assert producer.window.head == 7

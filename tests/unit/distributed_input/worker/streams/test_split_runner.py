@@ -5,6 +5,7 @@ This module is long because all tests use one fake split.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,7 @@ class Elements:
 
     def __init__(self, splits: Splits, batch: int) -> None:
         self._splits, self._batch, self._row = splits, batch, 0
-        self.fetched = 0
+        self.fetched = self.skipped = 0
         self.key = splits.key
         self.problem = ""
 
@@ -74,7 +75,7 @@ class Elements:
         self._row = int(data)
 
     def skip(self, rows: int) -> None:
-        self._row = rows
+        self._row = self.skipped = rows
 
 
 @dataclass
@@ -353,6 +354,26 @@ def test_a_split_that_cannot_be_verified_behind_skipped_rows_is_replayed(
     assert states.counts["refused"] == 1
     assert splits.produced >= ROWS
     assert splits.shift or blocks[0].prefix_digest == PREFIXES[20].digest
+
+
+def test_a_skip_that_takes_long_is_replaced_by_a_replay_that_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(split_runner, "_SKIP_SECONDS", 0.05)
+    splits, ends = Splits(skips=1), threading.Event()
+    read = Elements.__next__
+
+    def next_row(elements: Elements) -> dict[str, Any]:
+        if elements.skipped:
+            ends.wait()
+            raise StopIteration
+        return read(elements)
+
+    monkeypatch.setattr(Elements, "__next__", next_row)
+    found, states = run(splits, request_of(20, **anchored(20, 8)))
+    ends.set()
+    assert rows_in(received(found)) == list(range(20, ROWS))
+    assert (states.counts["refused"], states.counts["skipped"]) == (1, 0)
 
 
 @pytest.mark.parametrize("rows", [5, 8, 15])
