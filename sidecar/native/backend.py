@@ -8,6 +8,7 @@ DISTRIBUTED_INPUT_MACHINE, for example aarch64.
 """
 
 import base64
+import contextlib
 import hashlib
 import os
 import platform
@@ -32,39 +33,52 @@ def _machine() -> str:
 
 
 def build_library(target: Path = _LIBRARY) -> bool:
-    """Build the library. Return whether there is one; print the reason if there is none."""
-    compilers = (os.environ.get("CXX"), "c++", "g++", "clang++")
-    compiler = next((one for one in compilers if one and shutil.which(shlex.split(one)[0])), None)
+    """Build the library. Return whether it was built; print the reason if not.
+
+    An older library does not stay: it may be of another version or machine.
+    """
+    error = _build(target)
+    if error:
+        sys.stderr.write(f"native ops: rows are encoded in Python: {error}\n")
+        with contextlib.suppress(OSError):
+            target.unlink()
+    return not error
+
+
+def _build(target: Path) -> str:
+    """Build the library. Return the reason if that is not possible, else ""."""
+    names = (os.environ.get("CXX", "").strip(), "c++", "g++", "clang++")
+    compiler = next((one for one in names if one and shutil.which(shlex.split(one)[0])), None)
     if sys.platform != "linux" or compiler is None:
-        sys.stderr.write("native ops: no C++ compiler, rows are encoded in Python\n")
-        return target.exists()
+        return "no C++ compiler"
     more = shlex.split(os.environ.get("CXXFLAGS", ""))
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        # TensorFlow has loaded its own library of this name before it loads the ops.
-        stub = Path(folder, _TENSORFLOW)
-        command = [*shlex.split(compiler), *more]
-        name = ["-shared", "-fPIC", f"-Wl,-soname,{_TENSORFLOW}", "-x", "c++", os.devnull]
-        made = Path(folder, target.name)
-        link = ["-Wl,--no-as-needed", str(stub), "-Wl,--as-needed", "-Wl,-s"]
-        try:
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            # TensorFlow has loaded its own library of this name before it loads the ops.
+            stub = Path(folder, _TENSORFLOW)
+            command = [*shlex.split(compiler), *more]
+            name = ["-shared", "-fPIC", f"-Wl,-soname,{_TENSORFLOW}", "-x", "c++", os.devnull]
+            made = Path(folder, target.name)
+            link = ["-Wl,--no-as-needed", str(stub), "-Wl,--as-needed", "-Wl,-s"]
             subprocess.run([*command, *name, "-o", stub], check=True)
             subprocess.run(
                 [*command, *_FLAGS, "ops.cc", "-o", made, *link], check=True, cwd=_FOLDER
             )
-        except (OSError, subprocess.CalledProcessError) as error:
-            sys.stderr.write(f"native ops: rows are encoded in Python: {error}\n")
-            return False
-        made.replace(target)
-    return True
+            made.replace(target)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return str(error)
+    return ""
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     import uv_build
 
     name = uv_build.build_wheel(wheel_directory, config_settings, metadata_directory)
-    # The pyproject.toml excludes the library, so that an sdist never has one.
-    is_built = build_library()
-    return _with_library(Path(wheel_directory, name)) if is_built else name
+    # Not in the source tree, which may be read-only, and which an editable installation uses.
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, _LIBRARY.name)
+        wheel = Path(wheel_directory, name)
+        return _with_library(wheel, library) if build_library(library) else name
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
@@ -81,7 +95,7 @@ def __getattr__(name: str):
     return getattr(uv_build, name)
 
 
-def _with_library(wheel: Path) -> str:
+def _with_library(wheel: Path, library: Path) -> str:
     """Add the library to a wheel, and the tag of its platform. Return its new name."""
     machine = _machine()
     tag = f"py3-none-manylinux_{_GLIBC}_{machine}"
@@ -98,11 +112,11 @@ def _with_library(wheel: Path) -> str:
                 lines.insert(-1, _record_line(entry.filename, data))
             if entry is not record:
                 new.writestr(entry, data)
-        library = zipfile.ZipInfo(_IN_WHEEL)  # with a fixed date: equal builds are equal files
-        library.external_attr = 0o100755 << 16
-        library.compress_type = zipfile.ZIP_DEFLATED
-        new.writestr(library, _LIBRARY.read_bytes())
-        lines.insert(-1, _record_line(_IN_WHEEL, _LIBRARY.read_bytes()))
+        entry = zipfile.ZipInfo(_IN_WHEEL)  # with a fixed date: equal builds are equal files
+        entry.external_attr = 0o100755 << 16
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        new.writestr(entry, library.read_bytes())
+        lines.insert(-1, _record_line(_IN_WHEEL, library.read_bytes()))
         new.writestr(record, "".join(f"{line}\n" for line in lines))
     wheel.unlink()
     return target.name

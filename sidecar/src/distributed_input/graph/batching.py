@@ -66,9 +66,12 @@ def with_batch_size(graph_def: GraphDef, rows: int) -> GraphDef | None:
         return None
     if drops_remainder(main, node) is not False:
         return None
-    maps = (one for one in passed if kind(one.op) in MAPS)
+    maps = [one for one in passed if kind(one.op) in MAPS]
     if not all(is_row_map(main, one, exact=True) for one in maps):
         return None
+    shapes = [shape for one in maps for shape in one.attr["output_shapes"].list.shape]
+    if any(shape.dim and shape.dim[0].size >= 0 for shape in shapes):
+        return None  # the number of rows is set, for example by set_shape
     sizes = {str(node.name): rows}
     before = batch_size(main, node) or rows
     for one in passed:

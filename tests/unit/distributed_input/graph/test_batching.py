@@ -145,6 +145,9 @@ OTHERS: dict[str, Callable[[Any], Any]] = {
         lambda x, y: (x, tf.exp(tf.cast(y, tf.float32)))
     ),
     "a map that checks the batch": lambda data: data.batch(4).map(checked),
+    "a map that sets the number of rows": lambda data: data.batch(1).map(
+        lambda x, y: (tf.ensure_shape(x, [1]), y)
+    ),
     "a Python function": lambda data: data.batch(4).map(
         lambda x, y: (tf.numpy_function(lambda x: x, [x], tf.int64), y)
     ),

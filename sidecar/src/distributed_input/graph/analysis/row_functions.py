@@ -44,7 +44,7 @@ _EXACT_FOR_FLOATS = frozenset(
     " IsNan Less LessEqual Mul Neg NotEqual RealDiv Square StringToNumber Sub".split()
 )
 _MOVES = frozenset(
-    "ConcatV2 DecodeCSV DecodeRaw ExpandDims GatherV2 Identity LookupTableFindV2 OneHot OnesLike"
+    "ConcatV2 DecodeCSV ExpandDims GatherV2 Identity LookupTableFindV2 OneHot OnesLike"
     " Pack Pad PadV2 ParseExampleV2 Reshape ReverseV2 SelectV2 Squeeze StopGradient StridedSlice"
     " Tile Transpose Unpack ZerosLike".split()
 )
@@ -147,11 +147,17 @@ class _RowCheck:
 
 
 def _is_exact(op: Any) -> bool:
-    """Return whether each result has the same bytes, whatever its place in the tensor."""
+    """Return whether each result has the same bytes, whatever its place in the tensor.
+
+    A cast of a number that the integer type does not have is not exact, and neither is the sign of
+    a NaN of bfloat16.
+    """
     if op.type in _MOVES:
         return True
     types = {one.dtype for one in (*op.inputs, *op.outputs)}
-    if any(one.is_complex for one in types):
+    if op.type == "DecodeRaw" or tf.bfloat16 in types or any(one.is_complex for one in types):
+        return False  # DecodeRaw fails for a batch of strings of different lengths
+    if op.type == "Cast" and op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer:
         return False
     return op.type in _EXACT_FOR_FLOATS or not any(one.is_floating for one in types)
 
@@ -249,6 +255,10 @@ def _first_of(values: Any, expected: Sequence[int]) -> bool:
 
 def _parses(op: Any, rows: Sequence[bool | None]) -> bool:
     dense = not (op.get_attr("num_sparse") or op.get_attr("ragged_value_types"))
+    # A feature of unknown size is padded to that of the longest row in the batch.
+    dense = dense and all(
+        tf.TensorShape(one).is_fully_defined() for one in op.get_attr("dense_shapes")
+    )
     return bool(dense and rows[0] and not any(rows[1:]) and op.inputs[0].shape.rank == 1)
 
 

@@ -20,6 +20,10 @@ _FAR = 2**60
 """No dataset is read as far as the element with this index."""
 _MAX_INT64 = 2**63 - 1
 _MAX_RANK = 7  # of what StridedSlice takes
+_SLICED = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64"
+    " complex64 complex128 string".split()
+)
 
 
 class _Picked(NamedTuple):
@@ -182,5 +186,5 @@ class _Walk:
 
 
 def _can_slice(dtype: tf.DType) -> bool:
-    is_number = dtype.is_integer or dtype.is_floating or dtype.is_complex or dtype.is_bool
-    return bool(dtype == tf.string or (is_number and not dtype.is_quantized))
+    """Return whether TensorFlow can slice tensors of a type: not int4, for example."""
+    return dtype.name in _SLICED

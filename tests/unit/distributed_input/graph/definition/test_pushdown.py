@@ -119,6 +119,7 @@ def test_a_shard_of_single_elements_is_pushed(op: _Op) -> None:
         tf.data.Dataset.from_tensors(1),
         tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).map(tf.size),
         tf.data.Dataset.from_tensor_slices(tf.zeros([3] + [1] * 7)),
+        tf.data.Dataset.from_tensor_slices(tf.cast([1, 2, 3], tf.dtypes.as_dtype("int4"))),
     ],
 )
 def test_other_shards_stay(dataset: tf.data.Dataset) -> None:
