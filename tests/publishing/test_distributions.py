@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,6 +18,7 @@ from testing.charts.rendering import helm
 from testing.publishing import artifacts
 from testing.publishing.artifacts import ROOT
 
+LIBRARY = "distributed_input/graph/_native_ops.so"
 SOURCES = {"distributed_input": ROOT / "sidecar", "distributed_input_operator": ROOT / "operator"}
 
 
@@ -31,11 +33,11 @@ def metadata(dist: Path, name: str) -> Message:
     return HeaderParser().parsestr(archive.read(path).decode())
 
 
-def tracked(folder: Path) -> set[str]:
-    """Return the files of a package in git, relative to `src/`."""
-    command = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "src")
+def tracked(folder: Path, *within: str) -> set[str]:
+    """Return the files of folders of a package in git, relative to the package."""
+    command = ("git", "ls-files", "--cached", "--others", "--exclude-standard", *within)
     listed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    return {one.removeprefix("src/") for one in listed.stdout.splitlines()}
+    return set(listed.stdout.splitlines())
 
 
 def test_an_index_accepts_the_metadata_and_renders_the_readmes(dist: Path) -> None:
@@ -49,9 +51,9 @@ def test_an_index_accepts_the_metadata_and_renders_the_readmes(dist: Path) -> No
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_wheel_has_the_packages_files_and_nothing_else(dist: Path, name: str) -> None:
     """Data files too: type information, `.proto` files and stubs."""
-    found = {one for one in wheel(dist, name).namelist() if not one.endswith("/")}
+    found = {one for one in wheel(dist, name).namelist() if not one.endswith("/")} - {LIBRARY}
     code = {one for one in found if ".dist-info/" not in one}
-    assert code == tracked(SOURCES[name])
+    assert code == {one.removeprefix("src/") for one in tracked(SOURCES[name], "src")}
     assert f"{name}/py.typed" in code
     (folder,) = {one.partition("/")[0] for one in found - code}
     assert f"{folder}/licenses/LICENSE" in found
@@ -67,13 +69,38 @@ def test_an_sdist_has_the_sources_and_builds_the_same_wheel(
         # The backend adds a copy of pyproject.toml without comments.
         own = {"PKG-INFO", "LICENSE", "README.md", "pyproject.toml", "pyproject.toml.orig"}
         found = {one.name.removeprefix(f"{root}/") for one in archive if one.isfile()}
-        assert found - own == {f"src/{one}" for one in tracked(SOURCES[name])}
+        assert found - own == tracked(SOURCES[name], "src", "native")
         archive.extractall(tmp_path, filter="data")
     build = (artifacts.uv(), "build", "--quiet", "--wheel", "--out-dir", tmp_path / "out")
     subprocess.run((*build, tmp_path / root), check=True)
     (again,) = (tmp_path / "out").glob("*.whl")
     (first,) = dist.glob(again.name)
     assert digest(again) == digest(first)
+
+
+def test_a_wheel_with_the_native_ops_is_for_one_platform(dist: Path) -> None:
+    found = wheel(dist, "distributed_input")
+    assert found.filename
+    has_library = LIBRARY in found.namelist()
+    assert has_library == ("none-any" not in found.filename)
+    assert has_library or not shutil.which("c++")
+
+
+def test_without_a_compiler_no_library_is_left(tmp_path: Path) -> None:
+    older = tmp_path / "older.so"
+    older.write_bytes(b"of another machine")
+    code = f"import pathlib, backend; print(backend.build_library(pathlib.Path({str(older)!r})))"
+    built = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=SOURCES["distributed_input"] / "native",
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert built.stdout == "False\n"
+    assert "no C++ compiler" in built.stderr
+    assert not older.exists()
 
 
 @pytest.mark.parametrize("name", SOURCES)
