@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[2]
 _COMMON = (
     *("Dockerfile", ".dockerignore", "pyproject.toml", "uv.lock"),
     *("LICENSE", "operator/pyproject.toml", "sidecar/pyproject.toml"),
-    *("sidecar/README.md", "sidecar/src"),
+    *("sidecar/README.md", "sidecar/native", "sidecar/src"),
 )
 _SOURCES = {
     "operator": (*_COMMON, "operator/README.md", "operator/src"),
