@@ -22,7 +22,8 @@ Buffer: TypeAlias = Any  # a 1-D uint8 array, or an object with the buffer proto
 def as_bytes(buffer: Buffer) -> Bytes:
     """Return the buffer as a 1-D uint8 array that shares its memory and keeps it alive."""
     if isinstance(buffer, np.ndarray):
-        return buffer if buffer.dtype == np.uint8 else buffer.reshape(-1).view(np.uint8)
+        is_bytes = buffer.dtype == np.uint8 and buffer.ndim == 1
+        return buffer if is_bytes else buffer.reshape(-1).view(np.uint8)
     return np.frombuffer(buffer, np.uint8)
 
 

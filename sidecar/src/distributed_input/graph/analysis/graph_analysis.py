@@ -30,6 +30,7 @@ from distributed_input.graph.definition.datasets import (
 )
 from distributed_input.graph.definition.node_defs import PYTHON_OPS, GraphDef, NodeDef
 
+_IN_MEMORY = ("RangeDataset", "TensorSliceDataset")
 # The result ends if and only if the input does.
 _SAME = (
     PASSES
@@ -103,6 +104,7 @@ class _Shard:
     """A shard op of a graph, and the nodes before and behind it."""
 
     node: NodeDef
+    source: NodeDef
     is_pushed: bool
     before: list[NodeDef]
     after: list[NodeDef]
@@ -115,7 +117,7 @@ def _shards(main: Scope) -> Iterator[_Shard]:
             before = node_defs.ancestors(main.nodes, source)
             names = {below.name for below in before}
             after = [other for other in main.nodes.values() if other.name not in names]
-            yield _Shard(node, pushdown.can_push(main, node), before, after)
+            yield _Shard(node, source, pushdown.can_push(main, node), before, after)
 
 
 def _record_shard(main: Scope, shards: list[_Shard]) -> str:
@@ -125,7 +127,8 @@ def _record_shard(main: Scope, shards: list[_Shard]) -> str:
     has computed cost less than a function after the shard.
     """
     for one in shards:
-        if one.is_pushed or _reads_files(main, one.after):
+        is_cheap = one.is_pushed or one.source.op in _IN_MEMORY
+        if is_cheap or _reads_files(main, one.after):
             continue
         costs = _reads_files(main, one.before) or _calls_function(one.before)
         if costs or not _calls_function(one.after):

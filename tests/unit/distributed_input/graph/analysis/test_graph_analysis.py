@@ -134,6 +134,9 @@ def test_an_endless_dataset_that_a_function_captures_is_not_a_window() -> None:
     assert facts(ROWS.interleave(lambda _: endless.batch(2), num_parallel_calls=2)).infinite
 
 
+INT4 = Data.from_tensor_slices(tf.cast([1, 2], tf.dtypes.as_dtype("int4")))  # is not pushed
+
+
 @pytest.mark.parametrize(
     ("make", "selects_records"),
     [
@@ -148,6 +151,7 @@ def test_an_endless_dataset_that_a_function_captures_is_not_a_window() -> None:
         (lambda files: files.shuffle(2).shard(2, 0), True),
         (lambda files: files.shuffle(2).shard(2, 0).map(len_of), False),
         (lambda files: files.shard(2, 0), False),
+        (lambda _: INT4.shard(2, 0), False),
         (lambda files: files, False),
     ],
 )

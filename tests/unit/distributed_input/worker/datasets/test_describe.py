@@ -1,4 +1,7 @@
-"""Drafts of entry points' jobs are completed from their datasets."""
+"""Drafts of entry points' jobs are completed from their datasets.
+
+This module is long because one module of entry points serves all tests.
+"""
 
 from __future__ import annotations
 

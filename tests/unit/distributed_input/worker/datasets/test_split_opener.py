@@ -1,4 +1,7 @@
-"""Splits of entry points: a cached graph has the same rows as a dataset that is built again."""
+"""Splits of entry points: a cached graph has the same rows as a dataset that is built again.
+
+This module is long because one module of entry points serves all tests.
+"""
 
 from __future__ import annotations
 
