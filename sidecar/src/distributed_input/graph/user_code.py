@@ -142,8 +142,8 @@ class SplitInputContext(tf.distribute.InputContext):
     `num_input_pipelines` is the number of splits, and `input_pipeline_id` is the index of this one.
     `num_replicas_in_sync` is always 1: a dataset must not depend on the trainers. `varies`: the
     dataset may differ between epochs, because `seed` or `epoch` was read. `knows_split`: it may
-    differ between splits, because the split was read. `global_batch_size` is
-    the argument of `get_per_replica_batch_size`; None before the first call.
+    differ between splits, because the split was read. `global_batch_size` is the argument of
+    `get_per_replica_batch_size`; None before the first call.
     """
 
     def __init__(

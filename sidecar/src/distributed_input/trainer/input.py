@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from torch.utils.data import IterableDataset
 
-    from distributed_input.link.trainer.slots import Batch
     from distributed_input.trainer.tensorflow.checkpoint import InputState
 
 DEFAULT_FOLDER = "/run/distributed-input"
@@ -107,9 +107,7 @@ class Input:
                 new iterator continues behind the last batch.
         """
         self._open(None, 1, None)
-        self._consumer.count_steps(None)
-        generation = self._consumer.begin()
-        return _Batches(self._consumer.arrays(generation))
+        return self._epoch(self._consumer.arrays)
 
     @short
     def torch(self) -> IterableDataset[Any]:
@@ -134,13 +132,13 @@ class Input:
         pytorch.check(torch, self._consumer.spec)
         whole = not self._consumer.opened.unit_rows
         decode = pytorch.decoder(torch, self._consumer.spec, whole)
-        return pytorch.dataset(torch, self, lambda: self._epoch(decode))
+        read = functools.partial(self._consumer.decoded, decode)
+        return pytorch.dataset(torch, self, lambda: self._epoch(read))
 
-    def _epoch(self, decode: Callable[[Batch], Any]) -> Iterator[Any]:
-        """Begin the next epoch. Return what `decode` makes of its units."""
+    def _epoch(self, read: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
+        """Begin the next epoch. Return what `read` returns for its generation."""
         self._consumer.count_steps(None)
-        generation = self._consumer.begin()
-        return _Batches(self._consumer.decoded(decode, generation))
+        return _Batches(read(self._consumer.begin()))
 
     @short
     def dataset(
@@ -222,8 +220,7 @@ class Input:
             epoch_over: if these are all batches of the epoch, continue with the next epoch. Pass it
                 with `dataset` when the loop over the epoch has ended. Without it, the position is
                 behind the last batch, and the next iterator ends at once, as a restored one of
-                TensorFlow does. With `numpy`, `torch` and `distribute`, the end is
-                known.
+                TensorFlow does. With `numpy`, `torch` and `distribute`, the end is known.
 
         Raises:
             PositionError: the number of consumed batches is unknown, or more than were read.

@@ -93,10 +93,10 @@ def check_indexed(job: types_pb2.Job, dataset: object) -> None:
     Raises:
         JobConflictError: it does not.
     """
-    is_indexed = isinstance(dataset, Indexed)
-    rows = len(dataset) if isinstance(dataset, Indexed) else 0
-    version = ORDER_VERSION if isinstance(dataset, Indexed) and dataset.shuffle else 0
-    if not is_indexed or (rows, version) != (job.indexed_rows, job.order_version):
+    rows = version = 0
+    if isinstance(dataset, Indexed):
+        rows, version = len(dataset), ORDER_VERSION if dataset.shuffle else 0
+    if not isinstance(dataset, Indexed) or (rows, version) != (job.indexed_rows, job.order_version):
         raise JobConflictError(
             f"{job.entry_point.target} was read by index when the run started, had "
             f"{job.indexed_rows:,} rows and version {job.order_version} of their order (0: not "

@@ -68,21 +68,16 @@ class SplitStates:
 
     def record_restore(self, request: worker_pb2.StreamRequest, state: SavedState) -> None:
         """Record that a split continues from a state."""
-        self.counts["restored"] += 1
-        _log.info(
-            "resuming a split from a saved state",
-            job=request.job.name,
-            epoch=request.epoch,
-            split=request.split,
-            row=state.prefix.rows,
-            start_row=request.start_row,
-        )
+        self._record("restored", "from a saved state", request, state.prefix.rows)
 
     def record_skip(self, request: worker_pb2.StreamRequest, rows: int) -> None:
         """Record that the first rows of a split are skipped."""
-        self.counts["skipped"] += 1
+        self._record("skipped", "without its first rows", request, rows)
+
+    def _record(self, event: str, start: str, request: worker_pb2.StreamRequest, rows: int) -> None:
+        self.counts[event] += 1
         _log.info(
-            "resuming a split without its first rows",
+            f"resuming a split {start}",
             job=request.job.name,
             epoch=request.epoch,
             split=request.split,
