@@ -62,17 +62,14 @@ class RestartingOperator:
         argv = ["--worker-image", "worker:1", "--sidecar-image", "sidecar:1"]
         argv += ["--namespace", self._cluster.namespace, "--listen", f"127.0.0.1:{self._port}"]
         env = {"KUBECONFIG": str(self._kubeconfig), POD_NAMESPACE_ENV: self._cluster.namespace}
-        log = self._folder / "operator.log"
-        request = {
-            "module": "testing.api_faults.entry",
-            "argv": [*argv, *self._flags],
-            "env": {**env, SKEW_ENV: str(self.skew)},
-            "folder": str(self._folder),
-            "log": str(log),
-            "mutant": "",
-        }
-        pid = zygote().ask(request)["pid"]
-        self._process = Process(zygote(), "operator", pid, log, self._folder / "unused")
+        self._process = zygote().start(
+            "operator",
+            "testing.api_faults.entry",
+            [*argv, *self._flags],
+            log=self._folder / "operator.log",
+            ready=self._folder / "unused",
+            env={**env, SKEW_ENV: str(self.skew)},
+        )
 
     def kill(self) -> None:
         """Send SIGKILL and wait for the end. Threads may call it at the same time."""

@@ -92,7 +92,7 @@ class Process:
             if self._status is None:
                 if not self._ended_within_ms(int(seconds * 1000)):
                     raise ProcessError(f"{self.name} has not ended:\n{self.tail()}")
-                self._status = self._zygote.ask({"wait": self.pid})["status"]
+                self._status = self._zygote.wait(self.pid)
                 os.close(self._descriptor)
             return self._status
 
@@ -140,8 +140,29 @@ class Zygote:
         if not self._channel.recv(PACKET_BYTES):
             raise ProcessError("the zygote ended: see its stderr above")
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to one request. Raises ProcessError."""
+    def start(
+        self,
+        name: str,
+        module: str,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        ready: Path,
+        env: Mapping[str, str] | None = None,
+        mutant: str = "",
+        host: Host = THIS_HOST,
+    ) -> Process:
+        """Run `module`.main(argv) in a fork, in the folder of `log`. Raises ProcessError."""
+        request = {"module": module, "argv": list(argv), "env": dict(env or {}), "mutant": mutant}
+        request |= {"folder": str(log.parent), "log": str(log), "host": host.to_json()}
+        return Process(self, name, self._ask(request)["pid"], log, ready)
+
+    def wait(self, pid: int) -> int:
+        """Return the exit status of a fork that has ended, once. Raises ProcessError."""
+        status: int = self._ask({"wait": pid})["status"]
+        return status
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:
             self._channel.send(json.dumps(request).encode())
             answer: dict[str, Any] = json.loads(self._channel.recv(PACKET_BYTES) or b"{}")
@@ -202,18 +223,10 @@ class Forks:
         zygote = self._zygote(heavy)
         log, ready = folder / f"{name}.log", folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
-        answer = zygote.ask(
-            {
-                "module": module,
-                "argv": [*argv, "--ready-file", str(ready)],
-                "env": dict(env or {}),
-                "folder": str(folder),
-                "log": str(log),
-                "mutant": mutant,
-                "host": host.to_json(),
-            }
+        argv = [*argv, "--ready-file", str(ready)]
+        return zygote.start(
+            name, module, argv, log=log, ready=ready, env=env, mutant=mutant, host=host
         )
-        return Process(zygote, name, answer["pid"], log, ready)
 
     def close(self) -> None:
         """End the zygotes and every process that they forked."""

@@ -46,6 +46,7 @@ def test_slices_join_to_the_run(rows: list[bytes], cuts: list[int]) -> None:
 )
 def test_any_buffer_is_read_as_bytes_without_a_copy(buffer: object) -> None:
     found = as_bytes(buffer)
-    assert (found.dtype, found.ndim) == (np.uint8, 1)
+    assert found.dtype == np.uint8
+    assert found.ndim == 1
     assert found.tobytes() == b"\1\0\0\0"
     assert np.shares_memory(found, np.frombuffer(buffer, np.uint8))  # type: ignore[call-overload]
