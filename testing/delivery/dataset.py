@@ -60,7 +60,7 @@ class NumpyIterator:
         key: key of its states.
     """
 
-    problem = ""
+    problem, inline = "", False
 
     def __init__(
         self, elements: Callable[[int], Iterator[dict[str, Any]]], batch_rows: int, key: bytes
@@ -110,6 +110,8 @@ class NumpySplits:
         split: int,
         batch_rows: int,
         skipped: int = 0,
+        *,
+        inline: bool = False,  # noqa: ARG002 - it has no maps
     ) -> Any:
         """Return the elements of a split; see `SplitOpener.open`. Odd splits can skip rows."""
         from distributed_input.worker.datasets.split_iterator import SplitIterator

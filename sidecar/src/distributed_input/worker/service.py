@@ -68,7 +68,7 @@ class WorkerService:
         self._jobs = DescribeCache(self._describe)
         self._pool = ComputePool(parallelism)
         self._states = SplitStates(state_files)
-        self._runner = SplitRunner(splits, self._states)
+        self._runner = SplitRunner(splits, self._states, self._is_crowded)
         self._failures = DatasetFailures()
         self._crashes = list(crashes)
         self._producers = SharedProducers(self._start, self._pool, share_bytes)
@@ -117,6 +117,9 @@ class WorkerService:
     ) -> Generator[RowBlock, None, None]:
         with self._failures.recorded(request.job):
             yield from self._runner.blocks(request, counters)
+
+    def _is_crowded(self) -> bool:
+        return self.streams.count >= self._pool.permits
 
     def hand_back(self) -> None:
         """End all streams, so that sidecars continue with other workers."""

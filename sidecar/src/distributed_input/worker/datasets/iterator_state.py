@@ -38,9 +38,10 @@ _RESTORED = frozenset(
 )
 """The datasets whose whole state TensorFlow saves. `Cache` is one: while a split writes the files
 of a cache, it has no states."""
-_PIPELINE = 5
+_PIPELINE = 6
 """Version of what a worker changes in a dataset. 2: it joins batches. 3: it sets their size. 4:
-also that of batches with maps behind them, and of prefetch. 5: it pushes shards to sources."""
+also that of batches with maps behind them, and of prefetch. 5: it pushes shards to sources. 6: maps
+may run in the split's thread."""
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
 _RESTORE_SECONDS = 20.0  # no element is produced meanwhile
 _PART_VARIANTS = 64  # written together, so that a state that is too large is noticed early
@@ -61,12 +62,14 @@ class StateIdentity:
         parallel_calls: the largest `num_parallel_calls` of its maps; 0 if no map has a number:
             AUTOTUNE uses about as many calls as there are CPUs.
         skip: where the dataset can skip rows; None: it cannot.
+        inline: whether its maps run in the thread of the split. States have it beside the key.
     """
 
     key: bytes
     problem: str
     parallel_calls: int = 0
     skip: RowSkip | None = None
+    inline: bool = False
 
 
 def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> StateIdentity:
@@ -119,6 +122,7 @@ class SavableIterator:
     def __init__(self, elements: Any, identity: StateIdentity) -> None:
         self._elements = elements
         self.key, self.problem = identity.key, identity.problem
+        self.inline = identity.inline
         self.fetched = 0
 
     def __iter__(self) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from distributed_input.graph import (
     buffers,
     determinism,
     export,
+    inline_maps,
     row_skips,
     sharding,
     type_specs,
@@ -68,6 +69,7 @@ class _Opening(NamedTuple):
     split: int
     batch_rows: int
     skipped: int
+    inline: bool
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ class SplitOpener:
         split: int,
         batch_rows: int,
         skipped: int = 0,
+        *,
+        inline: bool = False,
     ) -> SplitIterator:
         """Return the elements of a split.
 
@@ -145,7 +149,8 @@ class SplitOpener:
         the elements as they are; see `BatchSizer`.
 
         The first rows, at most `skipped`, are skipped if the split can: their functions are not
-        called. `SplitIterator.skipped` has their number; see `row_skips`.
+        called. `SplitIterator.skipped` has their number; see `row_skips`. With `inline`, quick maps
+        run in the thread of the split; see `inline_maps`.
 
         Raises:
             ConfigError: the entry point does not exist, or its dataset caches to files in a way
@@ -154,7 +159,7 @@ class SplitOpener:
             JobConflictError: the split has changed since the run started.
             SpecError: the elements of the split differ from the job's.
         """
-        of = _Opening(job, seed, epoch, split, batch_rows, skipped)
+        of = _Opening(job, seed, epoch, split, batch_rows, skipped, inline)
         row = ElementSpec.from_json(job.row_spec)
         element = ElementSpec.from_json(job.element_spec)
         if not job.HasField("entry_point"):
@@ -191,7 +196,11 @@ class SplitOpener:
         if of.batch_rows and job.batched and row.is_static:
             sized = batching.with_batch_size(graph, of.batch_rows)
         pushed = pushdown.push(graph if sized is None else sized)
-        dataset = serialization.instantiate(pushed, found.element_spec)
+        inlined = inline_maps.inline_maps(pushed) if of.inline and not found.is_serial else None
+        dataset = serialization.instantiate(inlined or pushed, found.element_spec)
+        if inlined is not None:
+            dataset = dataset.with_options(inline_maps.options())
+            identity = replace(identity, inline=True)
         dataset._functions_of = found.functions  # noqa: SLF001 - an attribute that we add
         if found.is_serial:
             dataset = determinism.run_serially(dataset)

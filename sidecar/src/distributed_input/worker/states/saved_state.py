@@ -18,9 +18,9 @@ import xxhash
 from distributed_input.rows.prefix import Prefix
 
 KEY_BYTES = 16
-_MAGIC = b"DIS2"  # another one for other fields or other row digests
+_MAGIC = b"DIS3"  # another one for other fields or other row digests
 _CHECKSUM_BYTES = 16
-_FIELDS = struct.Struct(f"<{KEY_BYTES}sQQI")  # key, row, digest, rows in an element
+_FIELDS = struct.Struct(f"<{KEY_BYTES}sQQI?")  # key, row, digest, rows in an element, inline
 _Result = TypeVar("_Result")
 _OVERHEAD = len(_MAGIC) + _CHECKSUM_BYTES + _FIELDS.size
 
@@ -42,18 +42,21 @@ class SavedState:
         prefix: the rows before the state.
         batch_rows: number of rows in an element for which the dataset was opened.
         data: what the iterator saved.
+        inline: whether its maps ran in the thread of the split.
     """
 
     key: bytes
     prefix: Prefix
     batch_rows: int
     data: bytes
+    inline: bool = False
 
 
 def encode(state: SavedState) -> bytes:
     """Return a state with its checksum."""
     prefix = state.prefix
-    fields = _FIELDS.pack(state.key, prefix.rows, prefix.digest, state.batch_rows)
+    how = state.batch_rows, state.inline
+    fields = _FIELDS.pack(state.key, prefix.rows, prefix.digest, *how)
     return b"".join([_MAGIC, _checksum(fields, state.data), fields, state.data])
 
 
@@ -69,8 +72,8 @@ def decode(token: bytes) -> SavedState:
     fields, data = token[start:_OVERHEAD], token[_OVERHEAD:]
     if token[len(_MAGIC) : start] != _checksum(fields, data):
         raise StateError("its checksum is wrong")
-    key, row, digest, batch_rows = _FIELDS.unpack(fields)
-    return SavedState(key, Prefix(row, digest), batch_rows, data)
+    key, row, digest, batch_rows, inline = _FIELDS.unpack(fields)
+    return SavedState(key, Prefix(row, digest), batch_rows, data, inline)
 
 
 def _checksum(fields: bytes, data: bytes) -> bytes:

@@ -106,11 +106,13 @@ class StateSource(Protocol):
         fetched: number of elements returned so far.
         key: key of its states.
         problem: why TensorFlow cannot save its state, or "".
+        inline: whether its maps run in the thread of the split.
     """
 
     fetched: int
     key: bytes
     problem: str
+    inline: bool
 
     def save(self, max_bytes: int, timeout: float) -> bytes:
         """Return the state after the last element returned."""
@@ -158,7 +160,8 @@ class StateSaver:
         """
         self._held = self._clock() - self._returned_at
         # The iterator may be ahead of the rows: the first elements are used to measure their rate.
-        if self.is_paused or self._source.fetched != taken or not self._schedule.is_due():
+        source = self._source
+        if self.is_paused or source.fetched != taken or not self._schedule.is_due():
             return b""
         self._schedule.restart()
         if self._cost.problem:
@@ -172,7 +175,7 @@ class StateSaver:
         except StateError as error:
             self._give_up(error)
             return b""
-        state = SavedState(self._source.key, prefix, self._batch_rows, data)
+        state = SavedState(source.key, prefix, self._batch_rows, data, source.inline)
         token = encode(state)
         self._keep(state.key, prefix.rows, token)
         self._cost.record(self._clock() - began, len(token))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 
 from distributed_input.api.proto import worker_pb2
@@ -56,11 +56,18 @@ class SplitRunner:
     Args:
         splits: opens splits.
         states: saved states of splits.
+        is_crowded: returns whether at least as many splits run as the worker has CPUs.
     """
 
-    def __init__(self, splits: SplitOpener, states: SplitStates) -> None:
+    def __init__(
+        self,
+        splits: SplitOpener,
+        states: SplitStates,
+        is_crowded: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._splits = splits
         self._states = states
+        self._is_crowded = is_crowded
         self._batch_sizer = BatchSizer()
 
     def blocks(
@@ -139,7 +146,7 @@ class SplitRunner:
         Raises:
             StateError: the state is of another split, or TensorFlow cannot use it.
         """
-        elements = self._open_with(request, state.batch_rows)
+        elements = self._open_with(request, state.batch_rows, inline=state.inline)
         if elements.state is None or elements.state.key != state.key:
             raise StateError("it belongs to another dataset, split or version of TensorFlow")
         elements.state.restore(state.data)
@@ -200,11 +207,23 @@ class SplitRunner:
         return self._batch_sizer.rows(request.job, block_bytes(request))
 
     def _open_with(
-        self, request: worker_pb2.StreamRequest, rows: int, skipped: int = 0
+        self,
+        request: worker_pb2.StreamRequest,
+        rows: int,
+        skipped: int = 0,
+        *,
+        inline: bool | None = None,
     ) -> SplitIterator:
+        inline = self._is_crowded() if inline is None else inline
         of = Computed.of(request.job, request.epoch, request.split)
         with crash_notes.Note(of) as note:
             note.begin(0)
             return self._splits.open(
-                request.job, request.seed, request.epoch, request.split, rows, skipped
+                request.job,
+                request.seed,
+                request.epoch,
+                request.split,
+                rows,
+                skipped,
+                inline=inline,
             )

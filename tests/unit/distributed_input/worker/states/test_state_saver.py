@@ -36,6 +36,7 @@ class Source:
 
     fetched: int = 0
     problem: str = ""
+    inline: bool = False
     error: StateError | None = None
     key: bytes = KEY
     saves: int = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states import split_states, state_saver
-from distributed_input.worker.states.saved_state import KEY_BYTES, StateError, decode
+from distributed_input.worker.states.saved_state import KEY_BYTES, StateError, decode, encode
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
 from distributed_input.worker.streams import batch_sizer, split_runner
@@ -49,7 +49,7 @@ class Elements:
         self._splits, self._batch, self._row = splits, batch, 0
         self.fetched = self.skipped = 0
         self.key = splits.key
-        self.problem = ""
+        self.problem, self.inline = "", False
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -94,11 +94,21 @@ class Splits:
     produced: int = 0
     calls: int = 0
     opened: list[int] = field(default_factory=list)
+    inline: list[bool] = field(default_factory=list)
 
     def open(
-        self, _job: Any, _seed: int, _epoch: int, _split: int, batch: int, most: int
+        self,
+        _job: Any,
+        _seed: int,
+        _epoch: int,
+        _split: int,
+        batch: int,
+        most: int,
+        *,
+        inline: bool,
     ) -> SplitIterator:
         self.opened.append(batch)
+        self.inline.append(inline)
         elements: Any = Elements(self, batch)
         skipped = most - most % self.skips if self.skips else 0
         if skipped and self.refuses:
@@ -206,6 +216,22 @@ def test_the_batch_size_of_a_state_is_used() -> None:
     splits = Splits()
     run(splits, request_of(ROWS, TOKENS[-1]))
     assert splits.opened == [decode(TOKENS[-1]).batch_rows]
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_maps_run_as_they_did_before_a_state(inline: bool) -> None:
+    state, splits = replace(decode(TOKENS[-1]), inline=inline), Splits()
+    runner = SplitRunner(splits, SplitStates(), lambda: not inline)  # type: ignore[arg-type]
+    list(runner.blocks(request_of(ROWS, encode(state)), StreamCounters()))
+    assert splits.inline == [inline]
+
+
+@pytest.mark.parametrize("is_crowded", [False, True])
+def test_maps_run_in_one_thread_where_many_splits_run(is_crowded: bool) -> None:
+    splits: Any = Splits()
+    runner = SplitRunner(splits, SplitStates(), lambda: is_crowded)
+    list(runner.blocks(request_of(), StreamCounters()))
+    assert set(splits.inline) == {is_crowded}
 
 
 @pytest.mark.parametrize("problem", ["other dataset", "refused by TensorFlow", "broken"])
@@ -442,7 +468,7 @@ def test_the_rate_of_a_long_split_is_recorded_while_it_runs(
 class Iterables:
     """A fake `SplitOpener` of a Python iterable that writes each row to the same memory."""
 
-    def open(self, *_: Any) -> SplitIterator:
+    def open(self, *_: Any, **__: Any) -> SplitIterator:
         return SplitIterator(self._rows(), ROW, False, from_python=True)
 
     def _rows(self) -> Iterator[Any]:
