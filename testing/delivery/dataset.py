@@ -111,7 +111,7 @@ class NumpySplits:
         batch_rows: int,
         skipped: int = 0,
         *,
-        inline: bool = False,  # noqa: ARG002 - it has no maps
+        inline: Callable[[], bool] = bool,
     ) -> Any:
         """Return the elements of a split; see `SplitOpener.open`. Odd splits can skip rows."""
         from distributed_input.worker.datasets.split_iterator import SplitIterator

@@ -2,7 +2,7 @@
 
 A parallel map wakes another thread for each row, and TensorFlow's executor wakes more for the ops
 of its function: about 20 microseconds of CPU, several times as much as many functions take. Where
-as many splits run at once as there are CPUs, that brings nothing. The rows are the same.
+more splits run at once than there are CPUs, that brings nothing. The rows are the same.
 """
 
 from __future__ import annotations

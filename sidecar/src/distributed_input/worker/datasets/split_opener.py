@@ -69,7 +69,7 @@ class _Opening(NamedTuple):
     split: int
     batch_rows: int
     skipped: int
-    inline: bool
+    inline: Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class SplitOpener:
         batch_rows: int,
         skipped: int = 0,
         *,
-        inline: bool = False,
+        inline: Callable[[], bool] = lambda: False,
     ) -> SplitIterator:
         """Return the elements of a split.
 
@@ -149,8 +149,10 @@ class SplitOpener:
         the elements as they are; see `BatchSizer`.
 
         The first rows, at most `skipped`, are skipped if the split can: their functions are not
-        called. `SplitIterator.skipped` has their number; see `row_skips`. With `inline`, quick maps
-        run in the thread of the split; see `inline_maps`.
+        called. `SplitIterator.skipped` has their number; see `row_skips`.
+
+        If `inline` returns True, once the graph is built, maps run in the thread of the split; see
+        `inline_maps`.
 
         Raises:
             ConfigError: the entry point does not exist, or its dataset caches to files in a way
@@ -196,7 +198,9 @@ class SplitOpener:
         if of.batch_rows and job.batched and row.is_static:
             sized = batching.with_batch_size(graph, of.batch_rows)
         pushed = pushdown.push(graph if sized is None else sized)
-        inlined = inline_maps.inline_maps(pushed) if of.inline and not found.is_serial else None
+        inlined = None
+        if not found.is_serial and of.inline():
+            inlined = inline_maps.inline_maps(pushed)
         dataset = serialization.instantiate(inlined or pushed, found.element_spec)
         if inlined is not None:
             dataset = dataset.with_options(inline_maps.options())

@@ -56,7 +56,7 @@ class SplitRunner:
     Args:
         splits: opens splits.
         states: saved states of splits.
-        is_crowded: returns whether at least as many splits run as the worker has CPUs.
+        is_crowded: returns whether more splits run than the worker has CPUs.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class SplitRunner:
         Raises:
             StateError: the state is of another split, or TensorFlow cannot use it.
         """
-        elements = self._open_with(request, state.batch_rows, inline=state.inline)
+        elements = self._open_with(request, state.batch_rows, inline=lambda: state.inline)
         if elements.state is None or elements.state.key != state.key:
             raise StateError("it belongs to another dataset, split or version of TensorFlow")
         elements.state.restore(state.data)
@@ -212,9 +212,8 @@ class SplitRunner:
         rows: int,
         skipped: int = 0,
         *,
-        inline: bool | None = None,
+        inline: Callable[[], bool] | None = None,
     ) -> SplitIterator:
-        inline = self._is_crowded() if inline is None else inline
         of = Computed.of(request.job, request.epoch, request.split)
         with crash_notes.Note(of) as note:
             note.begin(0)
@@ -225,5 +224,5 @@ class SplitRunner:
                 request.split,
                 rows,
                 skipped,
-                inline=inline,
+                inline=inline or self._is_crowded,
             )

@@ -6,7 +6,7 @@ This module is long because all tests use one fake split.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -105,10 +105,10 @@ class Splits:
         batch: int,
         most: int,
         *,
-        inline: bool,
+        inline: Callable[[], bool],
     ) -> SplitIterator:
         self.opened.append(batch)
-        self.inline.append(inline)
+        self.inline.append(inline())
         elements: Any = Elements(self, batch)
         skipped = most - most % self.skips if self.skips else 0
         if skipped and self.refuses:
