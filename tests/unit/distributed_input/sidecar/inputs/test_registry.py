@@ -67,8 +67,10 @@ def test_every_rank_is_a_consumer_with_its_own_jobs_and_slots(
         assert [(job.consumer, job.consumers) for job in (zero, one)] == [(2, 6), (3, 6)]
         assert [job.link.index for job in (zero, one)] == [2, 3]
         assert zero.slots.path != one.slots.path
+        assert zero.link._ranks == 2
         # Jobs of one rank do not count for another one, and are released alone.
         sweeps = [registry.find("train", "sweep", rank) for rank in range(2)]
+        assert set(sweeps) <= set(registry.all())
         registry.release(sweeps[0])
         assert sweeps[0] not in registry.all()
         assert registry.find("train", "sweep", 1) is sweeps[1]

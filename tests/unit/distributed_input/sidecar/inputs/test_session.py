@@ -75,7 +75,6 @@ def test_the_trainer_that_connected_last_reads_in_any_order_of_the_first_message
 def test_each_rank_reads_its_own_rows_and_has_a_fence_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_consumers, "add", lambda reader: None)  # as in other processes
     with running(tmp_path) as system:
         job = system.add_sidecar(ranks_per_trainer=2)
         ranks = [trainer_pb2.Rank(index=r, count=2, source="any", requested=True) for r in range(2)]
@@ -86,6 +85,7 @@ def test_each_rank_reads_its_own_rows_and_has_a_fence_of_its_own(
         assert zero.welcome.slots_file != one.welcome.slots_file
         units = one.units(one.begin())
         first = next(units).rows
+        monkeypatch.setattr(open_consumers, "add", lambda reader: None)  # as in another process
         again = system.connect(rank=ranks[1])
         with pytest.raises(
             FencedError, match=r"one reader at a time\. This process is rank 1 of 2"
