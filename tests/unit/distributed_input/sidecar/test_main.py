@@ -87,6 +87,7 @@ def test_ranks_are_consumers_and_share_the_memory_limit(
         return main._registry(main._parser().parse_args([*flags, ranks]), tmp_path)
 
     with closing(registry("2")) as found:
+        found.start()
         jobs = found.all()
         assert [(job.consumer, job.consumers) for job in jobs] == [(2, 4), (3, 4)]
         assert [job._available_bytes for job in jobs] == [4 << 12] * 2
