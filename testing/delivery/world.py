@@ -262,6 +262,7 @@ class World:
             args = argparse.Namespace(
                 consumer_index=consumer,
                 consumer_count=consumers,
+                ranks_per_trainer=1,
                 config=[self._config],
                 dispatcher=[DISPATCHER],
                 token_file=None,

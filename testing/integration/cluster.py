@@ -194,6 +194,7 @@ class Cluster:
         folder: Path | None = None,
         token: Path | None = None,
         pods: Sequence[str] = (),
+        ranks_per_trainer: int = 1,
     ) -> list[Sidecar]:
         """Start the sidecars of this number of trainers, all with these inputs (name: `spec(...)`).
 
@@ -203,7 +204,8 @@ class Cluster:
             only: index of the only trainer that gets a sidecar.
             folder: folder of an earlier sidecar that this one replaces.
             token: token file, if not the cluster's.
-            pods: id of the pod of each consumer, for workers with the same `--pod`.
+            pods: id of the pod of each trainer, for workers with the same `--pod`.
+            ranks_per_trainer: processes of each trainer that read.
         """
         config = self.folder / f"config-{len(self.sidecars)}.json"
         config.write_text(json.dumps({"inputs": inputs}))
@@ -214,6 +216,7 @@ class Cluster:
             flags += [f for name in inputs for f in ("--dispatcher", f"{name}={self.address}")]
             flags += ["--consumer-index", str(consumer), "--consumer-count", str(consumers)]
             flags += ["--pod", pods[consumer]] if pods else []
+            flags += ["--ranks-per-trainer", str(ranks_per_trainer)]
             part = self._add("sidecar", flags, token)
             assert isinstance(part, Sidecar)
             part.shared = shared

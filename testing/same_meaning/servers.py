@@ -27,6 +27,7 @@ from distributed_input.link.credentials import Credentials
 from distributed_input.link.serving import Server, make_server, open_channel
 from distributed_input.link.stubs import Stub, service_handler
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
 from distributed_input.trainer.consumer import Consumer
@@ -143,13 +144,13 @@ class Servers:
     def _serve(
         self, name: str, config: InputConfig, folder: Path, consumer: int, consumers: int
     ) -> SidecarServer:
-        def create(name: str, job: str) -> JobInput:
-            credentials = Credentials()
-            return JobInput(
-                name, config, self.address, credentials, folder, consumer, consumers, job
-            )
+        ranks = TrainerRanks(consumer, consumers)
 
-        server = SidecarServer(InputRegistry(create, [name]), folder)
+        def create(name: str, job: str, rank: int) -> JobInput:
+            credentials = Credentials()
+            return JobInput(name, config, self.address, credentials, folder, ranks, rank, job)
+
+        server = SidecarServer(InputRegistry(create, [name], ranks=ranks), folder)
         server.start()
         return server
 

@@ -42,7 +42,9 @@ def sidecar(own_cluster: Cluster, worker: Part) -> Sidecar:
     part.wait_ready()
     assert len(readers.epoch(readers.read([part]))[0]) == ROWS // BATCH
     deadline = time.monotonic() + 10
-    while not scrape(part)['distributed_input_sidecar_rows_total{input="counted"}'] >= ROWS:
+    while (
+        not scrape(part)['distributed_input_sidecar_rows_total{input="counted",rank="0"}'] >= ROWS
+    ):
         assert time.monotonic() < deadline, "the sidecar has not counted the last rows"
         time.sleep(0.05)
     return part
@@ -82,12 +84,14 @@ def test_a_worker_counts_the_rows_that_it_computed(worker: Part, sidecar: Sideca
 def test_a_sidecar_counts_the_rows_of_the_trainer(sidecar: Sidecar) -> None:
     found = scrape(sidecar)
     assert_serves_metrics_of("sidecar", found, except_for={metrics.SIDECAR_RECONNECTS})
-    assert found['distributed_input_sidecar_rows_total{input="counted"}'] == ROWS
-    assert found['distributed_input_sidecar_batches_total{input="counted"}'] == ROWS // BATCH
-    assert found['distributed_input_sidecar_bytes_total{input="counted"}'] == ROWS * 12
-    assert found['distributed_input_sidecar_epoch{input="counted"}'] == 0
-    assert found['distributed_input_sidecar_ring_bytes{input="counted"}'] == 16 << 20
-    assert found['distributed_input_sidecar_heartbeat_age_seconds{input="counted"}'] < 10
+    assert found['distributed_input_sidecar_rows_total{input="counted",rank="0"}'] == ROWS
+    assert (
+        found['distributed_input_sidecar_batches_total{input="counted",rank="0"}'] == ROWS // BATCH
+    )
+    assert found['distributed_input_sidecar_bytes_total{input="counted",rank="0"}'] == ROWS * 12
+    assert found['distributed_input_sidecar_epoch{input="counted",rank="0"}'] == 0
+    assert found['distributed_input_sidecar_ring_bytes{input="counted",rank="0"}'] == 16 << 20
+    assert found['distributed_input_sidecar_heartbeat_age_seconds{input="counted",rank="0"}'] < 10
     assert found["distributed_input_process_resident_memory_bytes"] > 1 << 20
 
 

@@ -152,6 +152,41 @@ def test_every_row_arrives_once_after_crashes(start, tmp_path):
         assert all(p["peak_rss_bytes"] > 1 << 20 for p in report["processes"].values())
 
 
+RANK_TRAINER = """
+import os
+import distributed_input as di
+
+with di.connect("train", timeout=60) as train:
+    assert train.consumer == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    rows = [int(row) for batch in train.numpy() for row in batch]
+    print("rows", *rows, flush=True)
+"""
+
+
+def test_two_trainers_with_two_ranks_read_every_row_once(start, tmp_path):
+    pytest.importorskip("tensorflow")
+    (tmp_path / "numbers_of.py").write_text(REAL_DATASET.replace("20000", "400"))
+    run = start(
+        [sys.executable, "-c", RANK_TRAINER],
+        *("--trainers", "2", "--ranks-per-trainer", "2", "--workers", "1"),
+        file=REAL_INPUT,
+        program=WITH_REAL_PARTS,
+    )
+    run.err.wait_for("starting the trainer")
+    assert run.wait() == 0
+    lines = run.out.rest().splitlines()
+    read = [list(map(int, line.partition("rows ")[2].split())) for line in lines]
+    assert len(read) == 4
+    assert all(read)
+    assert sorted(row for rows in read for row in rows) == list(range(400))
+    report = run.report()
+    assert {name for name in report["processes"] if name.startswith(("trainer", "sidecar"))} == {
+        *(f"sidecar-{n}" for n in range(2)),
+        *(f"trainer-{n}" for n in range(4)),
+    }
+    assert report["inputs"]["train"]["rows"] == 400
+
+
 COUNTING_TRAINER = """
 import distributed_input as di
 

@@ -25,6 +25,7 @@ from distributed_input.sidecar.delivery.outbox import UnitOutbox
 from distributed_input.sidecar.delivery.slot_pool import ALIGN, SlotPool
 from distributed_input.sidecar.inputs import dispatcher_link, job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
 from distributed_input.sidecar.steps import epoch_reader, partition_facts, progress_deadline
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.partition_facts import PartitionFacts
@@ -56,7 +57,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
 
 
 def job_of(folder: Path, dataset: DatasetConfig) -> JobInput:
-    return JobInput("train", InputConfig(dataset), NOWHERE, Credentials(), folder, 0, 2)
+    return JobInput(
+        "train", InputConfig(dataset), NOWHERE, Credentials(), folder, TrainerRanks(0, 2)
+    )
 
 
 class TimedOut(grpc.RpcError):

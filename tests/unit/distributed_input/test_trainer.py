@@ -23,6 +23,7 @@ from distributed_input.link.trainer.sidecar_end import TrainerSocket
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
 from distributed_input.sidecar.inputs import job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
 from distributed_input.trainer import consumer, progress, session
@@ -276,10 +277,10 @@ def test_no_worker_ever_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     clock.replace(job_input)
     monkeypatch.setattr(TrainerSocket, "send_last", TrainerSocket._send_last)
     config = InputConfig(DatasetConfig("any:where"))
-    job = JobInput("train", config, "127.0.0.1:9", Credentials(), tmp_path, 0, 1)
+    job = JobInput("train", config, "127.0.0.1:9", Credentials(), tmp_path, TrainerRanks())
     # Not in the class: a thread that another test has left would use this clock too.
     monkeypatch.setattr(job.link.pool, "wait", clock.sleep)
-    registry = InputRegistry(lambda name, _: job, ["train"])
+    registry = InputRegistry(lambda *_: job, ["train"])
     listening = packet_socket.new()
     listening.bind(str(tmp_path / SOCKET_NAME))
     listening.listen()

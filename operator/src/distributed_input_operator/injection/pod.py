@@ -119,7 +119,7 @@ def _check_trainers(inputs: Sequence[DistributedInput], rank: TrainerRank) -> No
     """Raise RefusedError if the trainers cannot share the partitions that an input sets."""
     for one in inputs:
         # The trainer may pass a batch size of its own.
-        problem = trainers_problem(one.spec, rank.count or 1, batch_size_is_final=False)
+        problem = trainers_problem(one.spec, rank.consumers, batch_size_is_final=False)
         if problem is not None:
             raise RefusedError(f"input {one.metadata.name}: {problem}")
 
@@ -137,7 +137,7 @@ def _add_containers(
     local = [one for one in inputs if one.spec.workers.local]
     added = [names.SIDECAR_CONTAINER, *(names.local_worker(one.metadata.name) for one in local)]
     port, *worker_ports = free_ports(pod, added, rank, owners)
-    volumes = sidecar_volumes(inputs)
+    volumes = sidecar_volumes(inputs, rank.ranks)
     for one, worker_port in zip(local, worker_ports, strict=True):
         worker, more = local_worker(pod, one, settings, user, worker_port)
         _add(spec, "initContainers", worker)
@@ -178,4 +178,5 @@ def _report(inputs: Sequence[DistributedInput], rank: TrainerRank | None) -> str
     if rank is None:
         return json.dumps({"inputs": [], "because": "TF_CONFIG's task reads no input"})
     served = [one.metadata.name for one in inputs]
-    return json.dumps({"inputs": served, "consumers": rank.count, "knownBy": rank.source})
+    ranks = {"ranksPerTrainer": rank.ranks} if rank.ranks > 1 else {}
+    return json.dumps({"inputs": served, "consumers": rank.count, **ranks, "knownBy": rank.source})

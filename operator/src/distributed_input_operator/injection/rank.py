@@ -8,6 +8,9 @@
 4. the TPU slice,
 5. a pod without an owner: it is the only trainer.
 
+The number of processes that read in each pod is in an annotation, because it depends on the command
+of the container: what controls the pod may name another one.
+
 If no source applies, the pod is refused. A guess could give the rows of one trainer to another.
 """
 
@@ -146,7 +149,8 @@ def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
         # What controls the owner may have further slices.
         found = rank_from_tpu(pod)
     found = found or _single_pod(pod, owners)
-    return _checked(replace(found, count=count or found.count))
+    ranks = annotated_number(pod, names.RANKS_ANNOTATION, minimum=1)
+    return _checked(replace(found, count=count or found.count, ranks=ranks or 1))
 
 
 def _single_pod(pod: Manifest, owners: Owners) -> TrainerRank:

@@ -51,7 +51,7 @@ def sidecar_container(
     """
     security = {**children.CONTAINER_SECURITY, **children.POD_SECURITY}
     probe = {"httpGet": {"path": "/healthz", "port": port}}
-    fields = children.process_fields(_arguments(inputs, port))
+    fields = children.process_fields(_arguments(inputs, port, rank.ranks))
     return {
         "name": names.SIDECAR_CONTAINER,
         "image": _image(inputs, image),
@@ -65,7 +65,7 @@ def sidecar_container(
             *fields.get("env", ()),
         ],
         "ports": [{"name": names.SIDECAR_METRICS_PORT_NAME, "containerPort": port}],
-        "resources": _resources(inputs, rank.count or 1),
+        "resources": _resources(inputs, rank),
         "securityContext": security if user is None else {**security, "runAsUser": user},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         # The trainer starts after this probe succeeds. That needs no dispatcher and no worker.
@@ -92,13 +92,13 @@ def rank_env(rank: TrainerRank) -> list[dict[str, Any]]:
     ]
 
 
-def sidecar_volumes(inputs: Sequence[DistributedInput]) -> list[dict[str, Any]]:
+def sidecar_volumes(inputs: Sequence[DistributedInput], ranks: int = 1) -> list[dict[str, Any]]:
     """Return the memory shared with the trainer, and the sidecar's configuration and tokens.
 
-    The shared memory has room for two buffers per input: a restarted sidecar fills a new buffer
-    while the trainer still uses batches in the old one.
+    The shared memory has room for two buffers per input and rank: a restarted sidecar fills a new
+    buffer while the trainer still uses batches in the old one.
     """
-    size = sum(2 * _buffer_bytes(one) for one in inputs)
+    size = sum(2 * ranks * _buffer_bytes(one) for one in inputs)
     size += _DATASET_BYTES * any(one.spec.dataset.type == "Trainer" for one in inputs)
     memory = {"medium": "Memory", "sizeLimit": _bytes_text(size)}
     sources: list[dict[str, Any]] = []
@@ -124,7 +124,7 @@ def _credential_sources(one: DistributedInput) -> list[dict[str, Any]]:
     return children.certificate_sources(name, identity.SIDECAR, folder)
 
 
-def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
+def _arguments(inputs: Sequence[DistributedInput], port: int, ranks: int) -> list[str]:
     pairs = [
         flags.arguments(config=files.config_file(name), dispatcher=f"{name}={names.address(name)}")
         for name in (one.metadata.name for one in inputs)
@@ -138,6 +138,7 @@ def _arguments(inputs: Sequence[DistributedInput], port: int) -> list[str]:
             # Kubernetes expands these references to environment variables.
             consumer_index=f"$({environment.CONSUMER_INDEX_ENV})",
             consumer_count=f"$({environment.CONSUMER_COUNT_ENV})",
+            ranks_per_trainer=ranks if ranks > 1 else None,
             pod=f"$({environment.POD_UID_ENV})" if has_local_worker(inputs) else None,
             grace_seconds=_GRACE_SECONDS,
             metrics_listen=f":{port}",
@@ -156,9 +157,9 @@ def _image(inputs: Sequence[DistributedInput], default: str) -> str:
     return next(iter(images), default)
 
 
-def _resources(inputs: Sequence[DistributedInput], trainers: int) -> dict[str, dict[str, str]]:
+def _resources(inputs: Sequence[DistributedInput], rank: TrainerRank) -> dict[str, dict[str, str]]:
     """Return the sums over all inputs. A resource has a limit only if each input has one."""
-    each = [_input_resources(one, trainers) for one in inputs]
+    each = [_input_resources(one, rank) for one in inputs]
     result: dict[str, dict[str, str]] = {}
     for kind in ("requests", "limits"):
         parts = [one.get(kind, {}) for one in each]
@@ -171,27 +172,38 @@ def _resources(inputs: Sequence[DistributedInput], trainers: int) -> dict[str, d
     return result
 
 
-def _input_resources(one: DistributedInput, trainers: int) -> dict[str, dict[str, str]]:
-    """Return the resources for one input, including its buffer and its open streams.
+def _input_resources(one: DistributedInput, rank: TrainerRank) -> dict[str, dict[str, str]]:
+    """Return the resources for one input, including the buffers and open streams of all ranks.
 
-    Linux accounts the buffer's pages to the sidecar, which writes them first. Memory always has a
-    limit: a namespace's default limit would not include the buffer.
+    Linux accounts the pages of a buffer to the sidecar, which writes them first. Memory always has
+    a limit: a namespace's default limit would not include the buffers.
+
+    Raises:
+        RefusedError: the memory limit of the input has no room for the buffers.
     """
-    buffer, spec = _buffer_bytes(one), one.spec.sidecar.resources
-    defaults = {"cpu": "250m", "memory": str(buffer + SIDECAR_BYTES)}
+    buffers, spec = rank.ranks * _buffer_bytes(one), one.spec.sidecar.resources
+    least = buffers + SIDECAR_BYTES
+    defaults = {"cpu": f"{250 * rank.ranks}m", "memory": str(least)}
     result = children.container_resources(spec, defaults)
     limits = result.setdefault("limits", {})
     requested = int(quantity(result.get("requests", {}).get("memory", "0")))
-    limits.setdefault("memory", str(max(buffer + _stream_bytes(one, trainers), requested)))
+    needed = buffers + rank.ranks * _stream_bytes(one, rank.consumers)
+    limits.setdefault("memory", str(max(needed, requested)))
+    if quantity(limits["memory"]) < least:
+        raise RefusedError(
+            f"input {one.metadata.name}: spec.sidecar.resources.limits.memory is "
+            f"{limits['memory']}, too small for the buffers of {rank.ranks} ranks: set it to at "
+            f"least {-(-least // MIB)}Mi, or remove it"
+        )
     # Kubernetes uses a limit as the request if there is none. The sums need it explicitly.
     result["requests"] = {**limits, **result.get("requests", {})}
     return result
 
 
-def _stream_bytes(one: DistributedInput, trainers: int) -> int:
-    """Return the memory for the process and the open streams of one input."""
+def _stream_bytes(one: DistributedInput, consumers: int) -> int:
+    """Return the memory for the process and the open streams of one of an input's consumers."""
     parallel = one.spec.processing_mode == "ParallelEpochs"
-    own = sidecar_memory.own_partitions(one.spec.partitions, trainers, parallel=parallel)
+    own = sidecar_memory.own_partitions(one.spec.partitions, consumers, parallel=parallel)
     read_ahead = one.spec.sidecar.read_ahead
     if read_ahead is None:
         workers = one.spec.workers

@@ -29,7 +29,7 @@ class RefusedError(ValueError):
 
 @dataclass(frozen=True)
 class TrainerRank:
-    """The index of a trainer, and the number of trainers."""
+    """The index of a trainer, the number of trainers, and the number of its processes that read."""
 
     index: EnvValue
     """A number from 0, or a reference to the field of the pod that has it."""
@@ -37,6 +37,13 @@ class TrainerRank:
     """None if it is unknown."""
     source: str
     """Where index and count come from, for messages."""
+    ranks: int = 1
+    """Processes of the trainer that read. Each is a consumer of its own."""
+
+    @property
+    def consumers(self) -> int:
+        """The number of consumers. 1 trainer if their number is unknown."""
+        return (self.count or 1) * self.ranks
 
 
 def requested_inputs(pod: Manifest) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ CONFIG = "--config"
 DIR = "--dir"
 CONSUMER_INDEX = "--consumer-index"
 CONSUMER_COUNT = "--consumer-count"
+RANKS_PER_TRAINER = "--ranks-per-trainer"
 
 # TensorFlow's own tf.data service.
 PORT = "--port"

@@ -34,6 +34,8 @@ CONSUMERS_ANNOTATION = f"{PREFIX}consumers"
 """Number of trainers, if the pod's owner does not define it."""
 CONSUMER_INDEX_ANNOTATION = f"{PREFIX}consumer-index"
 """Index of the pod's trainer, if neither its owner nor its environment defines it."""
+RANKS_ANNOTATION = f"{PREFIX}ranks-per-trainer"
+"""Number of processes of the pod that read the inputs, each a consumer of its own. Default: 1."""
 INJECTED_ANNOTATION = f"{PREFIX}injected"
 """Record of the injection. The webhook sets it, so that a second call changes nothing."""
 

@@ -74,7 +74,7 @@ class RunFolders:
         """Return the address of a dispatcher or worker. A number is used once in a run."""
         return addresses.unix(str(self.sockets / f"{kind}-{number}"))
 
-    def consumer(self, index: int) -> Path:
+    def trainer(self, index: int) -> Path:
         """Return the folder that a trainer shares with its sidecar. Its path is short too."""
         return self.shared / str(index)
 

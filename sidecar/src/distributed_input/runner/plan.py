@@ -74,12 +74,19 @@ class Plan:
     command: tuple[str, ...]
     """The trainer's command."""
     trainers: int = 1
+    ranks_per_trainer: int = 1
+    """Processes of each trainer. Each runs the trainer's command, and is a consumer."""
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: PROGRAMS)
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of shared memory over all inputs and trainers."""
-        return self.trainers * sum(one.config.sidecar.buffer_bytes for one in self.inputs)
+        """Bytes of shared memory over all inputs and consumers."""
+        return self.consumers * sum(one.config.sidecar.buffer_bytes for one in self.inputs)
+
+    @property
+    def consumers(self) -> int:
+        """Number of processes that run the trainer's command."""
+        return self.trainers * self.ranks_per_trainer
 
     @property
     def workers(self) -> int:
@@ -130,7 +137,7 @@ def other_processes(plan: Plan, paths: RunFolders) -> list[PlannedProcess]:
     for of in plan.inputs:
         if of.tf_data_service is not None:
             found += _tf_data_processes(plan, paths, of, of.tf_data_service)
-    return [*found, *(_sidecar(plan, paths, consumer) for consumer in range(plan.trainers))]
+    return [*found, *(_sidecar(plan, paths, trainer) for trainer in range(plan.trainers))]
 
 
 def _dispatcher(plan: Plan, paths: RunFolders, of: PlannedInput) -> PlannedProcess:
@@ -198,18 +205,19 @@ def _tf_data_processes(
     ]
 
 
-def _sidecar(plan: Plan, paths: RunFolders, consumer: int) -> PlannedProcess:
-    """Return the sidecar of trainer `consumer`, for all inputs."""
-    name = plan.process_name("sidecar", index=consumer)
+def _sidecar(plan: Plan, paths: RunFolders, trainer: int) -> PlannedProcess:
+    """Return the sidecar of a trainer, for all inputs."""
+    name = plan.process_name("sidecar", index=trainer)
     several = len(plan.inputs) > 1
     arguments = flags.arguments(
         config=str(paths.config),
         dispatcher=[
             f"{of.name}=" * several + dispatcher_address(plan, paths, of) for of in plan.inputs
         ],
-        dir=str(paths.consumer(consumer)),
-        consumer_index=consumer,
+        dir=str(paths.trainer(trainer)),
+        consumer_index=trainer,
         consumer_count=plan.trainers,
+        ranks_per_trainer=plan.ranks_per_trainer if plan.ranks_per_trainer > 1 else None,
         **_process_settings(paths, name, paths.tokens),
     )
     return PlannedProcess(name, _fixed(plan.programs["sidecar"], arguments))
@@ -264,15 +272,16 @@ def worker_env(env: Mapping[str, str], workers: int = 1) -> dict[str, str]:
 def trainer_env(
     base: Mapping[str, str], plan: Plan, paths: RunFolders, consumer: int, ports: Sequence[int]
 ) -> dict[str, str]:
-    """Return the environment of trainer `consumer`, without the mark, which its wrapper sets.
+    """Return the environment of consumer `consumer`, without the mark, which its wrapper sets.
 
-    `ports` has one port of this machine per trainer, for a local MultiWorkerMirroredStrategy. A
-    TF_CONFIG that the user has set stays.
+    `ports` has ports of this machine: one per consumer, for a local MultiWorkerMirroredStrategy,
+    and one for torch.distributed. A TF_CONFIG that the user has set stays.
     """
+    trainer, rank = divmod(consumer, plan.ranks_per_trainer)
     env = _without_own_variables(base)
-    env[environment.DIR_ENV] = str(paths.consumer(consumer))
+    env[environment.DIR_ENV] = str(paths.trainer(trainer))
     env[environment.NAMES_ENV] = ",".join(plan.names)
-    env[environment.CONSUMER_INDEX_ENV] = str(consumer)
+    env[environment.CONSUMER_INDEX_ENV] = str(trainer)
     env[environment.CONSUMER_COUNT_ENV] = str(plan.trainers)
     services = {
         one.name: one.tf_data_service.address
@@ -281,13 +290,28 @@ def trainer_env(
     }
     if services:
         env[environment.TF_DATA_SERVICE_ENV] = environment.tf_data_service_value(services)
-    if plan.trainers > 1 and "TF_CONFIG" not in base:
-        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    if plan.ranks_per_trainer > 1:
+        env |= _rank_variables(plan, trainer, rank, ports[-1])
+    if plan.consumers > 1 and "TF_CONFIG" not in base:
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports[: plan.consumers]]}
         task = {"type": "worker", "index": consumer}
         env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
     if consumer > 0:
         env.setdefault("PYTHONUNBUFFERED", "1")  # its output is a pipe
     return env
+
+
+def _rank_variables(plan: Plan, trainer: int, rank: int, port: int) -> dict[str, str]:
+    """Return the variables that torchrun would set, with each trainer as a node."""
+    return {
+        "RANK": str(trainer * plan.ranks_per_trainer + rank),
+        "WORLD_SIZE": str(plan.consumers),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(plan.ranks_per_trainer),
+        "GROUP_RANK": str(trainer),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
 
 
 def _without_own_variables(base: Mapping[str, str]) -> dict[str, str]:

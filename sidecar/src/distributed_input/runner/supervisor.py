@@ -186,7 +186,7 @@ class Supervisor:
             names = [self.plan.process_name("worker", one, index) for index in range(one.workers)]
             workers = {each.name: each.addresses for each in processes if each.name in names}
             stats = self._monitor.stats[one.name]
-            inputs[one.name] = report.of_input(stats, workers, self.plan.trainers, seconds)
+            inputs[one.name] = report.of_input(stats, workers, self.plan.consumers, seconds)
         cause = str(self._events.failure or "")
         return RunResult(
             report.of_run(status, cause, seconds, inputs, reports),

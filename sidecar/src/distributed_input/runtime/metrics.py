@@ -84,49 +84,54 @@ WORKER_FAILURES = _counter(
     "worker_failures", "Streams that ended with an error, by error class.", "error"
 )
 
-SIDECAR_ROWS = _counter("sidecar_rows", "Rows delivered to the trainer.", "input")
-SIDECAR_BYTES = _counter("sidecar_bytes", "Bytes of batches delivered to the trainer.", "input")
-SIDECAR_BATCHES = _counter("sidecar_batches", "Batches delivered to the trainer.", "input")
+_CONSUMER = ("input", "rank")  # the rank counts through all trainers
+SIDECAR_ROWS = _counter("sidecar_rows", "Rows delivered to the trainer.", *_CONSUMER)
+SIDECAR_BYTES = _counter("sidecar_bytes", "Bytes of batches delivered to the trainer.", *_CONSUMER)
+SIDECAR_BATCHES = _counter("sidecar_batches", "Batches delivered to the trainer.", *_CONSUMER)
 SIDECAR_WAIT_SECONDS = _counter(
-    "sidecar_wait_seconds", "Time that the trainer waited for input.", "input"
+    "sidecar_wait_seconds", "Time that the trainer waited for input.", *_CONSUMER
 )
 SIDECAR_WALL_SECONDS = _counter(
-    "sidecar_wall_seconds", "Time since the trainer's first batch.", "input"
+    "sidecar_wall_seconds", "Time since the trainer's first batch.", *_CONSUMER
 )
 SIDECAR_BUFFER_FILL = _gauge(
-    "sidecar_buffer_fill", "Fill of the read-ahead buffer, 0 to 1.", "input"
+    "sidecar_buffer_fill", "Fill of the read-ahead buffer, 0 to 1.", *_CONSUMER
 )
-SIDECAR_OPEN_STREAMS = _gauge("sidecar_open_streams", "Streams open to workers.", "input")
-SIDECAR_RECEIVED_BYTES = _counter("sidecar_received_bytes", "Bytes received from workers.", "input")
+SIDECAR_OPEN_STREAMS = _gauge("sidecar_open_streams", "Streams open to workers.", *_CONSUMER)
+SIDECAR_RECEIVED_BYTES = _counter(
+    "sidecar_received_bytes", "Bytes received from workers.", *_CONSUMER
+)
 SIDECAR_RECONNECTS = _counter(
     "sidecar_reconnects",
     "Streams reopened after a failure, by cause.",
-    "input",
+    *_CONSUMER,
     "cause",
 )
 SIDECAR_WORKER_LOSSES = _counter(
-    "sidecar_worker_losses", "Workers whose streams failed and that were not draining.", "input"
+    "sidecar_worker_losses", "Workers whose streams failed and that were not draining.", *_CONSUMER
 )
 SIDECAR_REPLAYS = _counter(
-    "sidecar_replays", "Splits resumed by producing a prefix again.", "input"
+    "sidecar_replays", "Splits resumed by producing a prefix again.", *_CONSUMER
 )
 SIDECAR_REPLAY_MISMATCHES = _counter(
-    "sidecar_replay_mismatches", "Replays that produced other rows than before.", "input"
+    "sidecar_replay_mismatches", "Replays that produced other rows than before.", *_CONSUMER
 )
-SIDECAR_EPOCH = _gauge("sidecar_epoch", "Current epoch of the trainer, from 0.", "input")
+SIDECAR_EPOCH = _gauge("sidecar_epoch", "Current epoch of the trainer, from 0.", *_CONSUMER)
 SIDECAR_USEFUL_WORKERS = _gauge(
     "sidecar_useful_workers",
     "Number of workers that this consumer can keep busy.",
-    "input",
+    *_CONSUMER,
 )
-SIDECAR_RING_BYTES = _gauge("sidecar_ring_bytes", "Size of the shared memory for batches.", "input")
+SIDECAR_RING_BYTES = _gauge(
+    "sidecar_ring_bytes", "Size of the shared memory for batches.", *_CONSUMER
+)
 SIDECAR_RING_USED_BYTES = _gauge(
     "sidecar_ring_used_bytes",
     "Bytes of shared memory in batches that are not released.",
-    "input",
+    *_CONSUMER,
 )
 SIDECAR_HEARTBEAT_AGE_SECONDS = _gauge(
-    "sidecar_heartbeat_age_seconds", "Time since the dispatcher's last response.", "input"
+    "sidecar_heartbeat_age_seconds", "Time since the dispatcher's last response.", *_CONSUMER
 )
 
 DISPATCHER_WORKERS = _gauge("dispatcher_workers", "Live workers, by state.", "state")

@@ -19,6 +19,7 @@ from distributed_input.runtime import args as common
 from distributed_input.runtime import heap, logs, ready, shutdown
 from distributed_input.runtime.exposition import Exposition
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
 
@@ -51,13 +52,20 @@ def _parser() -> argparse.ArgumentParser:
         flags.CONSUMER_INDEX,
         type=int,
         default=0,
-        help="Index of this trainer among the consumers of its inputs. Default: %(default)s",
+        help="Index of this trainer among those that share its inputs. Default: %(default)s",
     )
     parser.add_argument(
         flags.CONSUMER_COUNT,
         type=int,
         default=1,
-        help="Number of consumers. Default: %(default)s",
+        help="Number of trainers. Default: %(default)s",
+    )
+    parser.add_argument(
+        flags.RANKS_PER_TRAINER,
+        type=int,
+        default=1,
+        help="Number of processes of this trainer that read, each a consumer of its own. All "
+        "trainers have the same number. Default: %(default)s",
     )
     parser.add_argument(
         flags.POD,
@@ -133,15 +141,19 @@ def _credentials(tls_folder: str | None, token_file: str | None, name: str) -> C
 
 
 def _available_bytes(limit: int | None, buffers: Sequence[int]) -> int | None:
-    """Return the memory for each input besides its buffer, or None without a limit."""
+    """Return the memory for each consumer besides its buffer, or None without a limit."""
     return None if limit is None else (limit - sum(buffers)) // len(buffers)
 
 
 def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
     """Create the inputs, after removing the files of an earlier container from the folder."""
-    consumer, consumers = args.consumer_index, args.consumer_count
-    if not 0 <= consumer < consumers:
-        raise ConfigError(f"--consumer-index {consumer}: must be from 0 to {consumers - 1}")
+    ranks = TrainerRanks(args.consumer_index, args.consumer_count, args.ranks_per_trainer)
+    if not 0 <= ranks.trainer < ranks.trainers:
+        raise ConfigError(
+            f"--consumer-index {ranks.trainer}: must be from 0 to {ranks.trainers - 1}"
+        )
+    if ranks.each < 1:
+        raise ConfigError(f"--ranks-per-trainer {ranks.each}: must be at least 1")
     specs = _read_configs(args.config)
     dispatchers = _dispatchers(args.dispatcher, list(specs))
     # A dataset file is left behind if the container stopped before it read the file.
@@ -149,23 +161,24 @@ def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
         stale.unlink(missing_ok=True)
 
     limit = heap.memory_limit()
-    available = _available_bytes(limit, [spec.sidecar.buffer_bytes for spec in specs.values()])
+    buffers = [spec.sidecar.buffer_bytes for spec in specs.values()]
+    available = _available_bytes(limit, buffers * ranks.each)
 
-    def create(name: str, job: str) -> JobInput:
+    def create(name: str, job: str, rank: int) -> JobInput:
         return JobInput(
             name,
             specs[name],
             dispatchers[name],
             _credentials(args.tls_dir, args.token_file, name),
             folder,
-            consumer,
-            consumers,
+            ranks,
+            rank,
             job,
             available,
             args.pod,
         )
 
-    return InputRegistry(create, list(specs), limit)
+    return InputRegistry(create, list(specs), limit, ranks)
 
 
 def _wait(stopping: shutdown.Shutdown) -> None:

@@ -85,7 +85,8 @@ class SidecarServer:
 
 def _samples(job: JobInput) -> Iterator[metrics.Sample]:
     """Yield the present value of each metric. Counters count from the start of the process."""
-    stats, streams, link, name = job.sessions.stats(), job.streams, job.link, job.config.name
+    stats, streams, link = job.sessions.stats(), job.streams, job.link
+    labels = {"input": job.config.name, "rank": str(job.consumer)}
     for definition, value in (
         (metrics.SIDECAR_ROWS, stats.rows),
         (metrics.SIDECAR_BYTES, stats.bytes),
@@ -104,9 +105,9 @@ def _samples(job: JobInput) -> Iterator[metrics.Sample]:
         (metrics.SIDECAR_RING_USED_BYTES, job.slots.used),
         (metrics.SIDECAR_HEARTBEAT_AGE_SECONDS, link.heartbeat_age),
     ):
-        yield metrics.sample(definition, value, input=name)
+        yield metrics.sample(definition, value, **labels)
     for cause, count in streams.reconnects.copy().items():
-        yield metrics.sample(metrics.SIDECAR_RECONNECTS, count, input=name, cause=cause)
+        yield metrics.sample(metrics.SIDECAR_RECONNECTS, count, cause=cause, **labels)
 
 
 def _timeval(seconds: float) -> bytes:

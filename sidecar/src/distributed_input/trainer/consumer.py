@@ -55,9 +55,10 @@ class Consumer:
         timeout: seconds to wait for a sidecar, initially and after the end of one.
         job: the name of the job; empty: the input's own job.
         accept_changed_dataset: restore positions of another dataset too.
+        rank: the rank of this process, if the program sets it; None: as a launcher sets it.
 
     Attributes:
-        source: the folder of the sidecar, and the full name of the job.
+        source: the folder of the sidecar, the full name of the job, and the consumer's index.
         prefetches: units are prefetched and no counter counts the loop's steps.
     """
 
@@ -68,8 +69,9 @@ class Consumer:
         timeout: float,
         job: str = "",
         accept_changed_dataset: bool = False,
+        rank: trainer_pb2.Rank | None = None,
     ) -> None:
-        self._session = SidecarSession(folder, name, timeout, job)
+        self._session = SidecarSession(folder, name, timeout, job, rank)
         self._accept_changed_dataset = accept_changed_dataset
         self._queue = BatchQueue()
         self._receive_lock = threading.Lock()
@@ -81,7 +83,7 @@ class Consumer:
         self._step_counter: StepCounter | None = None
         self.prefetches = False
         self._connect(timeout)
-        self.source = folder, self.welcome.config.name
+        self.source = folder, self.welcome.config.name, self.welcome.consumer
         open_consumers.add(self)
 
     @property

@@ -15,7 +15,7 @@ from distributed_input.api.errors import ConfigError, DistributedInputError, Pos
 from distributed_input.api.proto import types_pb2
 from distributed_input.order.jobs import check_name
 from distributed_input.order.share import are_divided
-from distributed_input.trainer import position_log
+from distributed_input.trainer import launchers, position_log
 from distributed_input.trainer.consumer import Consumer
 from distributed_input.trainer.epoch_state import without_traceback
 
@@ -33,6 +33,8 @@ def connect(
     name: str = "",
     *,
     job: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
     timeout: float = 60.0,
     accept_changed_dataset: bool = False,
 ) -> Input:
@@ -43,6 +45,10 @@ def connect(
         job: the name of one of the input's jobs. Each job has its own epochs and positions, and
             trainers that use the same name share them. Default: the value of the environment
             variable DISTRIBUTED_INPUT_JOB, or else the input's own job.
+        rank: the index of this process among all that read the input, from 0. If the trainer has
+            several ranks, the default is the rank that torchrun, mpirun, srun, TF_CONFIG or
+            jax.distributed has set.
+        world_size: the number of these processes. Pass it together with `rank`.
         timeout: seconds to wait for the sidecar, or a quarter of them if its folder is missing.
         accept_changed_dataset: restore positions that were saved with another dataset, or before
             its files or code changed. Rows may then be repeated or skipped. Default: such a
@@ -53,11 +59,19 @@ def connect(
 
     Raises:
         UnavailableError: no sidecar answered; the message explains how to start one.
-        ConfigError: the sidecar serves no input of that name, or `job` is not a valid name.
+        ConfigError: the sidecar serves no input of that name, `job` is not a valid name, or this
+            process is not one of the ranks of its trainer.
     """
     folder = Path(os.environ.get(DIR_ENV) or DEFAULT_FOLDER)
     job_name = os.environ.get(JOB_ENV, "") if job is None else job
-    consumer = Consumer(folder, name, timeout, check_name(job_name), accept_changed_dataset)
+    consumer = Consumer(
+        folder,
+        name,
+        timeout,
+        check_name(job_name),
+        accept_changed_dataset,
+        launchers.requested_rank(rank, world_size),
+    )
     return Input(consumer)
 
 
@@ -85,7 +99,7 @@ class Input:
 
     @property
     def consumer(self) -> tuple[int, int]:
-        """The pair (index, count) of this trainer among the trainers that share the job."""
+        """The pair (index, count) of this process among all that share the job."""
         return self._consumer.welcome.consumer, self._consumer.welcome.consumers
 
     @property

@@ -16,7 +16,7 @@ _LATEST_REPORT_SECONDS = 2.0  # between reports while it reads without a wait
 _FIRST_GAP_SECONDS = 2.0  # between the first two reports of one wait
 
 
-_totals: dict[tuple[int, Path, str, str], types_pb2.ReceivedTotals] = {}
+_totals: dict[tuple[int, Path, str, str, int], types_pb2.ReceivedTotals] = {}
 _totals_lock = threading.Lock()  # guards also the values
 
 
@@ -29,9 +29,9 @@ def _renew_lock(new_lock: Callable[[], threading.Lock] = threading.Lock) -> None
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def totals_of(folder: Path, input_name: str, job: str) -> types_pb2.ReceivedTotals:
-    """Return what this process has read of a job: one object for all its consumers."""
-    key = os.getpid(), folder, input_name, job  # a fork of the process counts on its own
+def totals_of(folder: Path, input_name: str, job: str, rank: int = 0) -> types_pb2.ReceivedTotals:
+    """Return what this process has read of a job as one rank: one object for all its readers."""
+    key = os.getpid(), folder, input_name, job, rank  # a fork of the process counts on its own
     with _totals_lock:
         if key not in _totals:
             trainer = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"

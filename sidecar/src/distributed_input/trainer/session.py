@@ -65,16 +65,25 @@ class SidecarSession:
     """
 
     channel: Channel
-    welcome: trainer_pb2.Welcome
 
-    def __init__(self, folder: Path, input_name: str, timeout: float, job: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        input_name: str,
+        timeout: float,
+        job: str = "",
+        rank: trainer_pb2.Rank | None = None,
+    ) -> None:
         self._folder = folder
         self._input_name = input_name
+        self._rank = rank or launchers.rank_of_process()
         self.job = job
         self.timeout = timeout
+        self.welcome = trainer_pb2.Welcome()
         self.opened = trainer_pb2.Opened()
         self.generation = 0
-        self.meter = WaitMeter(totals_of(folder, input_name, job))
+        index = self._rank.index if self._rank is not None else 0
+        self.meter = WaitMeter(totals_of(folder, input_name, job, index))
         self.error: DistributedInputError | None = None
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""
@@ -137,7 +146,9 @@ class SidecarSession:
 
     def _handshake(self, deadline: float) -> None:
         channel = Channel(self._folder, _CONNECT_SECONDS)
-        hello = trainer_pb2.Hello(protocol=PROTOCOL, input=self._input_name, job=self.job)
+        hello = trainer_pb2.Hello(
+            protocol=PROTOCOL, input=self._input_name, job=self.job, rank=self._rank
+        )
         channel.send(hello=hello)
         self.channel = channel
         self.meter.restart()
@@ -145,9 +156,13 @@ class SidecarSession:
         self.check_open()
         welcome = self._answer(deadline).welcome
         check_protocol(welcome.protocol, "the sidecar")
+        if not welcome.ranks and self._rank is not None and self._rank.requested:
+            raise ConfigError(
+                f"{self._rank.source}: the sidecar's release has no ranks: upgrade its image"
+            )
         channel.map_slots(welcome.slots_file, welcome.slots_bytes)
         self.welcome, self._has_connected = welcome, True
-        if self.job and (remedy := launchers.remedy(os.environ)):
+        if self.job and welcome.ranks <= 1 and (remedy := launchers.remedy(os.environ)):
             self._log_once(f"job {self.job} reads all rows, as each job does. {remedy}")
 
     def define_job(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> None:
@@ -324,7 +339,8 @@ class SidecarSession:
         failure = message.failure
         if failure.generation not in (0, self.generation):
             return
-        raise launchers.with_remedy(from_kind(failure.kind, failure.message), os.environ)
+        error = from_kind(failure.kind, failure.message)
+        raise launchers.with_remedy(error, os.environ, self.welcome)
 
     def _warn_of_difference(self, message: trainer_pb2.FromSidecar) -> None:
         """Warn once per epoch that a replay made other rows."""

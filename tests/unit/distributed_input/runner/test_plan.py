@@ -20,15 +20,19 @@ ONE = PlannedInput("train", RELAXED, workers=2, parallelism=3)
 TWO = PlannedInput("eval", InputConfig(seed=2))
 
 
-def of(*inputs: PlannedInput, trainers: int = 1) -> Plan:
-    return Plan(inputs, ("python", "train.py"), trainers=trainers)
+def of(*inputs: PlannedInput, trainers: int = 1, ranks: int = 1) -> Plan:
+    return Plan(inputs, ("python", "train.py"), trainers, ranks)
 
 
 def command(
-    name: str, *inputs: PlannedInput, trainers: int = 1, paths: RunFolders = FILES
+    name: str,
+    *inputs: PlannedInput,
+    trainers: int = 1,
+    ranks: int = 1,
+    paths: RunFolders = FILES,
 ) -> list[str]:
     """Return the command of the seventh start of a process."""
-    planned = of(*inputs, trainers=trainers)
+    planned = of(*inputs, trainers=trainers, ranks=ranks)
     processes = [*plan.dispatchers(planned, paths), *plan.other_processes(planned, paths)]
     (found,) = [one for one in processes if one.name == name]
     return found.command(7)
@@ -117,6 +121,27 @@ def test_several_trainers_get_a_cluster_unless_the_user_has_set_one():
     }
     own = plan.trainer_env({"TF_CONFIG": "mine"}, several, FILES, 1, [5000, 5001])
     assert own["TF_CONFIG"] == "mine"
+
+
+def test_ranks_share_a_sidecar_and_get_the_variables_of_torchrun():
+    several = of(ONE, trainers=2, ranks=2)
+    assert several.consumers == 4
+    sidecar = command("sidecar-1", ONE, trainers=2, ranks=2)
+    assert flags(sidecar, "--consumer-index") == ["1"]
+    assert flags(sidecar, "--consumer-count") == ["2"]
+    assert flags(sidecar, "--ranks-per-trainer") == ["2"]
+    env = plan.trainer_env({"RANK": "9"}, several, FILES, 3, [1, 2, 3, 4, 5])
+    assert env["DISTRIBUTED_INPUT_DIR"] == "/shm/1"
+    assert env["DISTRIBUTED_INPUT_CONSUMER_INDEX"] == "1"
+    assert (env["RANK"], env["WORLD_SIZE"]) == ("3", "4")
+    assert (env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]) == ("1", "2")
+    assert (env["GROUP_RANK"], env["MASTER_ADDR"], env["MASTER_PORT"]) == ("1", "127.0.0.1", "5")
+    cluster = json.loads(env["TF_CONFIG"])
+    assert cluster["task"] == {"type": "worker", "index": 3}
+    assert len(cluster["cluster"]["worker"]) == 4
+    alone = plan.trainer_env({"RANK": "9"}, of(ONE, trainers=2), FILES, 1, [1, 2, 3])
+    assert alone["RANK"] == "9"
+    assert "LOCAL_RANK" not in alone
 
 
 SERVICE = PlannedTfDataService(7080, (1, 2), cache_bytes=9)

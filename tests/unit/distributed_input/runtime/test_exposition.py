@@ -28,11 +28,11 @@ def broken() -> list[metrics.Sample]:
 
 def test_samples_are_rendered_and_failing_sources_are_skipped():
     exposed = Exposition()
-    exposed.add_source(lambda: [metrics.sample(metrics.SIDECAR_ROWS, 3, input='a"b')])
+    exposed.add_source(lambda: [metrics.sample(metrics.SIDECAR_ROWS, 3, input='a"b', rank="0")])
     exposed.add_source(broken)
     exposed.add_source(
         lambda: [
-            metrics.sample(metrics.SIDECAR_ROWS, 4, input="c"),
+            metrics.sample(metrics.SIDECAR_ROWS, 4, input="c", rank="1"),
             metrics.sample(metrics.WORKER_OPEN_STREAMS, 2),
         ]
     )
@@ -41,8 +41,8 @@ def test_samples_are_rendered_and_failing_sources_are_skipped():
         for family in text_string_to_metric_families(exposed.render().decode())
         for sample in family.samples
     }
-    assert found["distributed_input_sidecar_rows_total", 'a"b'] == 3
-    assert found["distributed_input_sidecar_rows_total", "c"] == 4
+    assert found["distributed_input_sidecar_rows_total", 'a"b', "0"] == 3
+    assert found["distributed_input_sidecar_rows_total", "c", "1"] == 4
     assert found["distributed_input_worker_open_streams",] == 2
     assert found["distributed_input_process_resident_memory_bytes",] > 1e6
 

@@ -17,6 +17,7 @@ import numpy as np
 from distributed_input.api.config import InputConfig
 from distributed_input.api.proto import worker_pb2
 from distributed_input.api.proto.dispatcher_pb2 import WorkerHeartbeatRequest
+from distributed_input.api.proto.trainer_pb2 import Rank
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
@@ -29,6 +30,7 @@ from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.inputs.session import TrainerSession
 from distributed_input.sidecar.server import SidecarServer
@@ -83,7 +85,9 @@ class System:
     sidecars: list[SidecarServer] = field(default_factory=list)
     registries: list[InputRegistry] = field(default_factory=list)
 
-    def add_sidecar(self, consumer: int = 0, consumers: int = 1, **spec: Any) -> JobInput:
+    def add_sidecar(
+        self, consumer: int = 0, consumers: int = 1, ranks_per_trainer: int = 1, **spec: Any
+    ) -> JobInput:
         """Start a sidecar in `folder` with the one input "train". Return the input's own job."""
         spec = {
             "dataset": {"entryPoint": "any:where"},
@@ -94,28 +98,30 @@ class System:
             **spec,
         }
 
-        def create(name: str, job: str) -> JobInput:
+        ranks = TrainerRanks(consumer, consumers, ranks_per_trainer)
+
+        def create(name: str, job: str, rank: int) -> JobInput:
             return JobInput(
                 name,
                 InputConfig.from_json(spec),
                 self.address,
                 Credentials(),
                 self.folder,
-                consumer,
-                consumers,
+                ranks,
+                rank,
                 job,
             )
 
-        registry = InputRegistry(create, ["train"])
+        registry = InputRegistry(create, ["train"], ranks=ranks)
         self.registries.append(registry)
         sidecar = SidecarServer(registry, self.folder)
         self.sidecars.append(sidecar)
         sidecar.start()
         return registry.find("train", "")
 
-    def connect(self, job: str = "", replicas: int = 1) -> Consumer:
+    def connect(self, job: str = "", replicas: int = 1, rank: Rank | None = None) -> Consumer:
         """Connect a trainer and open the job."""
-        reader = Consumer(self.folder, "train", 10.0, job)
+        reader = Consumer(self.folder, "train", 10.0, job, rank=rank)
         reader.open(reader.welcome.config, b"", replicas)
         return reader
 

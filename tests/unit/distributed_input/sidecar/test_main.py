@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.runtime.shutdown import Shutdown
 from distributed_input.sidecar import main
+from distributed_input.sidecar.inputs.registry import InputRegistry
 
 
 def config(folder: Path, *inputs: str) -> str:
@@ -69,6 +71,28 @@ def test_without_certificate_and_token_an_encrypted_sidecar_does_not_start(tmp_p
 def test_the_memory_limit_is_shared_by_the_inputs() -> None:
     assert main._available_bytes(None, [100]) is None
     assert main._available_bytes(1000, [100, 300]) == 300
+
+
+def test_ranks_are_consumers_and_share_the_memory_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"dataset": {"entryPoint": "a:b"}, "sidecar": {"bufferBytes": 1 << 12}}
+    path = tmp_path / "inputs.json"
+    path.write_text(json.dumps({"inputs": {"train": spec}}))
+    monkeypatch.setattr(main.heap, "memory_limit", lambda: 10 << 12)
+    flags = ["--dispatcher", "127.0.0.1:9", "--config", str(path), "--consumer-index", "1"]
+    flags += ["--consumer-count", "2", "--ranks-per-trainer"]
+
+    def registry(ranks: str) -> InputRegistry:
+        return main._registry(main._parser().parse_args([*flags, ranks]), tmp_path)
+
+    with closing(registry("2")) as found:
+        found.start()
+        jobs = found.all()
+        assert [(job.consumer, job.consumers) for job in jobs] == [(2, 4), (3, 4)]
+        assert [job._available_bytes for job in jobs] == [4 << 12] * 2
+    with pytest.raises(ConfigError, match="--ranks-per-trainer 0: must be at least 1"):
+        registry("0")
 
 
 def test_files_of_an_earlier_container_are_removed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.unit.distributed_input.sidecar.system import BATCH, ROWS, eventually,
 
 
 def server(folder: Path) -> SidecarServer:
-    return SidecarServer(InputRegistry(lambda name, job: pytest.fail(name), []), folder)
+    return SidecarServer(InputRegistry(lambda *_: pytest.fail("no job"), []), folder)
 
 
 def test_the_socket_of_an_earlier_container_is_replaced(tmp_path: Path) -> None:
@@ -101,4 +101,4 @@ def test_all_metrics_of_the_sidecar_have_samples(tmp_path: Path) -> None:
     assert value["useful_workers"] == 4
     assert value["worker_losses_total"] == 1
     assert 0 <= value["heartbeat_age_seconds"] < 5
-    assert found[metrics.SIDECAR_RECONNECTS.name, ("train", "UnavailableError")] == 2
+    assert found[metrics.SIDECAR_RECONNECTS.name, ("train", "0", "UnavailableError")] == 2

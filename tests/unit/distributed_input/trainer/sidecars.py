@@ -96,7 +96,7 @@ class Trainer:
             if message.HasField("hello"):
                 self.send(
                     welcome=trainer_pb2.Welcome(
-                        protocol=PROTOCOL, input="train", consumers=1,
+                        protocol=PROTOCOL, input="train", consumers=1, ranks=self._sidecar.ranks,
                         slots_file=self._sidecar.slots, slots_bytes=SLOTS_BYTES,
                         timeout_seconds=self._sidecar.timeout_seconds,
                     )
@@ -125,6 +125,7 @@ class Sidecar:
     """Listens in `folder`; `trainers` has the connections, in their order.
 
     Attributes:
+        ranks: number of ranks of the trainer.
         waiting: what each Open is said to wait for; "": nothing.
 
     Args:
@@ -150,7 +151,7 @@ class Sidecar:
         path = folder / SOCKET_NAME
         path.unlink(missing_ok=True)
         self.trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
-        self.waiting = ""
+        self.waiting, self.ranks = "", 1
         self.slots, self.refusal, self.timeout_seconds = slots.name, refusal, timeout_seconds
         self.opened = trainer_pb2.Opened()
         self.opened.CopyFrom(opened)  # a test may change its own

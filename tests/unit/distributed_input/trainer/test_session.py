@@ -90,6 +90,15 @@ def test_a_rank_of_a_launcher_gets_its_own_remedy(
         session.check_failure(failure(0))
 
 
+def test_a_requested_rank_needs_a_sidecar_with_ranks(tmp_path: Path, sidecar: Sidecar) -> None:
+    rank = trainer_pb2.Rank(index=1, count=2, source="connect(...)", requested=True)
+    sidecar.ranks = 0
+    with pytest.raises(ConfigError, match=r"^connect\(...\): .* upgrade its image"):
+        SidecarSession(tmp_path, "", SECONDS, rank=rank).connect(SECONDS)
+    sidecar.ranks = 2
+    SidecarSession(tmp_path, "", SECONDS, rank=rank).connect(SECONDS)
+
+
 def test_a_job_for_each_rank_is_a_warning(
     tmp_path: Path,
     sidecar: Sidecar,

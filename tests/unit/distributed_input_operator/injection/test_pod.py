@@ -71,6 +71,10 @@ def test_trainers_that_cannot_share_the_partitions_are_refused():
         "trainers, or set spec.partitions to a multiple of 3"
     )
     inject(pod(annotations=three), resource("train", "partitions: 9"))
+    ranks = {**three, names.RANKS_ANNOTATION: "2"}
+    assert "6 trainers cannot divide 9" in refusal(
+        pod(annotations=ranks), resource("train", "partitions: 9")
+    )
     # A trainer may pass another batch size, which changes the default of spec.partitions.
     inject(pod(annotations=three), resource("train", "batching: {globalBatchSize: 8}"))
 
@@ -151,6 +155,18 @@ def test_evaluator_and_ps_get_only_an_annotation():
 def test_the_annotation_describes_the_injection():
     note = json.loads(inject(pod())["metadata"]["annotations"][names.INJECTED_ANNOTATION])
     assert note == {"inputs": ["train"], "consumers": 1, "knownBy": "a pod without owner"}
+
+
+def test_the_ranks_of_a_pod_share_a_sidecar_with_room_for_all():
+    of = pod(annotations={names.RANKS_ANNOTATION: "4"})
+    made = inject(of)
+    assert flags(made, "--ranks-per-trainer") == ["4"]
+    (memory,) = (v for v in made["spec"]["volumes"] if v["name"] == "distributed-input")
+    assert memory["emptyDir"]["sizeLimit"] == "512Mi"
+    assert sidecar(made)["resources"]["requests"]["cpu"] == "1"
+    note = json.loads(made["metadata"]["annotations"][names.INJECTED_ANNOTATION])
+    assert (note["consumers"], note["ranksPerTrainer"]) == (1, 4)
+    assert inject(made) == made
 
 
 def test_a_pod_without_a_requested_input_is_refused():

@@ -34,6 +34,20 @@ def test_a_pod_of_another_owner_is_refused_with_the_remedy(kind):
     assert names.CONSUMER_INDEX_ANNOTATION in message
 
 
+def test_an_annotation_sets_the_number_of_processes_that_read():
+    found = trainer_rank(pod(annotations={names.RANKS_ANNOTATION: "4"}), ())
+    assert found is not None
+    assert (found.count, found.ranks, found.consumers) == (1, 4, 4)
+    # torchrun may be started with another number, or only one of its processes reads.
+    alone = trainer_rank(pod(env={"PET_NPROC_PER_NODE": "8"}), ())
+    assert alone is not None
+    assert alone.ranks == 1
+    assert "less than 1" in refusal_of(pod(annotations={names.RANKS_ANNOTATION: "0"}))
+    assert "not a non-negative integer" in refusal_of(
+        pod(annotations={names.RANKS_ANNOTATION: "auto"})
+    )
+
+
 def test_annotations_give_a_pod_of_any_owner_its_rank():
     owner = ("ReplicaSet", "fit-1")
     assert rank_of(pod(owner=owner, annotations={names.CONSUMERS_ANNOTATION: "1"})) == (0, 1)

@@ -21,17 +21,40 @@ TRAIN = resource(
 EVAL = resource("eval", "sidecar: {buffer: 16Mi}")
 
 
-def container(*inputs: Any, user: int | None = None, trainers: int = 1) -> dict[str, Any]:
-    rank = TrainerRank({"value": "0"}, trainers, "the test")
+def container(
+    *inputs: Any, user: int | None = None, trainers: int = 1, ranks: int = 1
+) -> dict[str, Any]:
+    rank = TrainerRank({"value": "0"}, trainers, "the test", ranks)
     return sidecar_container(inputs, IMAGE, user, 9090, rank)
 
 
-def shared_memory(*inputs: Any) -> dict[str, Any]:
-    return next(dict(v["emptyDir"]) for v in sidecar_volumes(inputs) if "emptyDir" in v)
+def shared_memory(*inputs: Any, ranks: int = 1) -> dict[str, Any]:
+    return next(dict(v["emptyDir"]) for v in sidecar_volumes(inputs, ranks) if "emptyDir" in v)
 
 
 def test_the_shared_memory_has_room_for_two_buffers_per_input():
     assert shared_memory(TRAIN) == {"medium": "Memory", "sizeLimit": "128Mi"}
+
+
+def test_the_sidecar_has_memory_for_the_buffers_and_streams_of_all_ranks():
+    assert shared_memory(TRAIN, EVAL, ranks=4)["sizeLimit"] == "896Mi"  # and one dataset
+    made = container(TRAIN, trainers=2, ranks=4)
+    assert made["resources"] == {
+        "requests": {"cpu": "1", "memory": f"{4 * 64 + 128}Mi"},
+        "limits": {"memory": f"{4 * (64 + 512)}Mi"},
+    }
+    # Eight consumers read 16 of the 128 partitions each.
+    many = container(resource("train", "partitions: 128"), trainers=2, ranks=4)
+    assert many["resources"]["limits"] == {"memory": "3Gi"}  # 4 * (256 + 512) MiB
+    assert made["args"][made["args"].index("--ranks-per-trainer") + 1] == "4"
+    assert "--ranks-per-trainer" not in container(TRAIN)["args"]
+
+
+def test_a_memory_limit_without_room_for_the_buffers_of_all_ranks_is_refused():
+    limited = resource("train", "sidecar: {buffer: 64Mi, resources: {limits: {memory: 300Mi}}}")
+    assert container(limited, ranks=2)["resources"]["limits"] == {"memory": "300Mi"}
+    with pytest.raises(RefusedError, match=r"input train: .*memory is 300Mi, .* 4 ranks.* 384Mi"):
+        container(limited, ranks=4)
 
 
 def test_the_shared_memory_has_room_for_a_dataset_that_the_trainer_sends():

@@ -23,14 +23,28 @@ class FromTrainer(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., start: _Optional[_Union[StartEpoch, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "input", "job")
+    __slots__ = ("protocol", "input", "job", "rank")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     input: str
     job: str
-    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., job: _Optional[str] = ...) -> None: ...
+    rank: Rank
+    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[_Union[Rank, _Mapping]] = ...) -> None: ...
+
+class Rank(_message.Message):
+    __slots__ = ("index", "count", "source", "requested")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    count: int
+    source: str
+    requested: bool
+    def __init__(self, index: _Optional[int] = ..., count: _Optional[int] = ..., source: _Optional[str] = ..., requested: bool = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("dataset_file", "dataset_id", "draft", "replicas")
@@ -109,7 +123,7 @@ class Units(_message.Message):
     def __init__(self, units: _Optional[_Iterable[_Union[Unit, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "input", "consumer", "consumers", "slots_file", "slots_bytes", "config", "from_trainer", "timeout_seconds")
+    __slots__ = ("protocol", "input", "consumer", "consumers", "slots_file", "slots_bytes", "config", "from_trainer", "timeout_seconds", "ranks")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +133,7 @@ class Welcome(_message.Message):
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     FROM_TRAINER_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     input: str
     consumer: int
@@ -128,7 +143,8 @@ class Welcome(_message.Message):
     config: _types_pb2.Job
     from_trainer: bool
     timeout_seconds: float
-    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., slots_file: _Optional[str] = ..., slots_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
+    ranks: int
+    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., slots_file: _Optional[str] = ..., slots_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ..., ranks: _Optional[int] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("job", "unit_rows", "units_per_step")

@@ -43,6 +43,7 @@ examples:
   distributed-input run input.yaml --workers 4 --report run.json -- python train.py --epochs 3
   distributed-input run input.yaml --workers local -- python train.py # use idle CPUs only
   distributed-input run input.yaml --trainers 2 -- python train.py    # a local TF_CONFIG cluster
+  distributed-input run input.yaml --ranks-per-trainer 2 -- python train.py  # as torchrun does
   distributed-input run input.yaml -- sh -c 'python train.py | tee train.log'
   distributed-input run input.yaml --dry-run -- python train.py       # only print the commands
 
@@ -104,6 +105,13 @@ _FOLDER = click.Path(path_type=Path)
     "trainers leave idle, at the lowest priority. Default: the number in FILE.",
 )
 @click.option("--trainers", type=COUNT, default=1, help="Number of trainers.")
+@click.option(
+    "--ranks-per-trainer",
+    type=COUNT,
+    default=1,
+    help="Number of processes of each trainer, which share its sidecar. Each runs the trainer "
+    "command, with the variables of torchrun, and reads its own rows.",
+)
 @click.option(
     "--parallelism",
     type=COUNT,
@@ -167,10 +175,12 @@ def _run(options: SimpleNamespace, programs: Mapping[str, tuple[str, ...]]) -> i
         1 if local else options.workers,
         options.parallelism,
         idle_cpus=local,
-        trainers=options.trainers,
+        trainers=options.trainers * options.ranks_per_trainer,
         warn=_print,
     )
-    planned = plan.Plan(tuple(inputs), command, trainers=options.trainers, programs=programs)
+    planned = plan.Plan(
+        tuple(inputs), command, options.trainers, options.ranks_per_trainer, programs
+    )
     if options.dry_run:
         print(_dry_run(planned), end="")
         return 0
@@ -246,8 +256,8 @@ def _dry_run(planned: plan.Plan) -> str:
     processes = [*plan.dispatchers(planned, paths), *plan.other_processes(planned, paths)]
     for start, one in enumerate(processes):
         lines += _commented(one.name, one.command(start))
-    for index in range(planned.trainers):
-        ports = list(range(1, planned.trainers + 1))
+    for index in range(planned.consumers):
+        ports = list(range(1, planned.consumers + 2))
         added = plan.trainer_env({}, planned, paths, index, ports)
         settings = [f"{name}={value}" for name, value in added.items()]
         lines += _commented(f"trainer-{index}", ["env", *settings, *planned.command])

@@ -55,8 +55,8 @@ class ProcessGroup:
             _write_private(self.folders.token(one.name), secrets.token_urlsafe(32))
             if one.tf_data_service is not None:
                 self.folders.journal(one.name).mkdir(mode=0o700, parents=True)
-        for consumer in range(plan.trainers):
-            self.folders.consumer(consumer).mkdir(mode=0o700)
+        for trainer in range(plan.trainers):
+            self.folders.trainer(trainer).mkdir(mode=0o700)
         _write_private(self.folders.config, json.dumps(planning.sidecar_config(plan)))
         for stage in (planning.dispatchers, planning.other_processes):
             processes = [self._process(one) for one in stage(plan, self.folders)]

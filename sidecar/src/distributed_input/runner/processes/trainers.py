@@ -68,14 +68,14 @@ class Trainer:
 def start_wrappers(
     children: Children, plan: Plan, folders: RunFolders, env: dict[str, str], live: bool
 ) -> list[Trainer]:
-    """Start the wrappers of all trainers. The commands start at `Trainer.start`.
+    """Start the wrappers of all ranks of all trainers. The commands start at `Trainer.send`.
 
     Call it before any other process starts. After it, killing the runner leaves nothing behind.
     `live` means that stderr is a terminal with live lines, which the wrapper resets in that case.
     """
-    ports = free_ports(plan.trainers) if plan.trainers > 1 else []
+    ports = free_ports(plan.consumers + 1) if plan.consumers > 1 else []
     trainers = []
-    for index in range(plan.trainers):
+    for index in range(plan.consumers):
         read_end, write_end = os.pipe()
         own_env = trainer_env(env, plan, folders, index, ports)
         own_env[process_wrapper.MARK_ENV] = process_wrapper.mark(folders.run, f"wrapper-{index}")

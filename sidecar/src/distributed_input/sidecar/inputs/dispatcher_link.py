@@ -101,6 +101,7 @@ class DispatcherLink:
         consumer: source of statistics and facts.
         pod: id of this pod, or "" if it has no worker of its own.
         may_transfer: whether workers may send rows over direct connections.
+        ranks: number of consumers of this pod, which share the pod's own worker.
 
     Attributes:
         pool: the workers that the dispatcher has reported.
@@ -120,6 +121,7 @@ class DispatcherLink:
         consumer: ReportingConsumer,
         pod: str = "",
         may_transfer: bool = True,
+        ranks: int = 1,
     ) -> None:
         self.pool = WorkerPool(credentials, may_transfer)
         self.partition_facts = PartitionFacts()
@@ -130,7 +132,7 @@ class DispatcherLink:
         self.contradiction = ""
         self._failed: _Failed | None = None
         self._consumer = consumer
-        self._pod = pod
+        self._pod, self._ranks = pod, ranks
         self._local_share = LocalShare()
         self._stopping = threading.Event()
         self._ending = threading.Lock()
@@ -443,7 +445,7 @@ class DispatcherLink:
             now, sent.rows, sent.wait_seconds, sent.wall_seconds, self.pool.local_counters()
         )
         self._local_share = self._local_share.add(sample)
-        self.pool.share_locally(self._local_share, self.count)
+        self.pool.share_locally(self._local_share, self.count, self._ranks)
 
     def _begin_to_register(self, registered: _Registered) -> None:
         """Register a job again in another thread: heartbeats must not wait for a large dataset."""

@@ -33,6 +33,7 @@ from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.inputs.dispatcher_link import DispatcherLink
 from distributed_input.sidecar.inputs.job_sessions import JobSessions
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import ReadAhead, turns_of, useful_workers
 from distributed_input.sidecar.streams.stream_context import StreamStats
@@ -46,7 +47,9 @@ _LAST_SECONDS = 1.0  # at least, so that a call that begins just before the dead
 
 
 class JobInput:
-    """One job of a DistributedInput: its configuration, slots, dispatcher link and sessions.
+    """One job of a DistributedInput, for one rank of the trainer: one consumer.
+
+    It has the job's configuration, slots, dispatcher link and sessions.
 
     Args:
         name: name of the DistributedInput.
@@ -54,13 +57,15 @@ class JobInput:
         address: host:port of its dispatcher.
         credentials: credentials of the input.
         folder: folder shared with trainers.
-        consumer: index of this consumer.
-        consumers: number of consumers.
+        ranks: ranks of the trainer.
+        rank: rank in this trainer of the process that reads.
         job: name of the job, or "" for the input's own job.
         available_bytes: memory for the job's streams and the process. None: no limit.
         pod: id of this pod, or "" if it has no worker of its own.
 
     Attributes:
+        consumer: index of this consumer.
+        consumers: number of consumers.
         config: the job, without the fields that depend on the dataset.
         from_trainer: whether the trainer brings the dataset.
         timeout_seconds: spec.sidecar.timeoutSeconds.
@@ -77,14 +82,14 @@ class JobInput:
         address: str,
         credentials: Credentials,
         folder: Path,
-        consumer: int,
-        consumers: int,
+        ranks: TrainerRanks,
+        rank: int = 0,
         job: str = "",
         available_bytes: int | None = None,
         pod: str = "",
     ) -> None:
-        self.name, self.job = name, job
-        self.consumer, self.consumers = consumer, consumers
+        self.name, self.job, self.rank = name, job, rank
+        self.consumer, self.consumers = ranks.consumer(rank), ranks.count
         self.config = job_of_config(full_name(name, job), spec)
         self.from_trainer = not self.config.HasField("entry_point")
         self.timeout_seconds = float(spec.sidecar.timeout_seconds)
@@ -97,7 +102,14 @@ class JobInput:
         self.sessions = JobSessions(self.config.name, self.slots, self.streams)
         may_transfer = spec.sidecar.transfer != "grpc"
         self.link = DispatcherLink(
-            address, credentials, consumer, consumers, self.sessions, pod, may_transfer
+            address,
+            credentials,
+            self.consumer,
+            self.consumers,
+            self.sessions,
+            pod,
+            may_transfer,
+            ranks.each,
         )
 
     def open_job(

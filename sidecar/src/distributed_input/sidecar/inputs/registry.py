@@ -12,6 +12,7 @@ from distributed_input.api.sidecar_memory import PROCESS_BYTES
 from distributed_input.order.jobs import check_name
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import JobSession
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
 
 _MAX_JOBS = 8  # of one input at once, because each has its own buffer
 _ROOM_SECONDS = 2.0  # limit of the wait for a job that is being closed
@@ -22,26 +23,34 @@ _LEAVE_SECONDS = 5.0  # limit of the wait for closed jobs when the sidecar stops
 class InputRegistry:
     """The jobs of all inputs. An input's own job exists from the start, others once opened.
 
+    Each rank of the trainer has jobs of its own, with their own sessions, slots and link.
+
     Args:
-        create: function that creates a job from the names of its input and itself.
+        create: function that creates a job from the names of its input and itself, and the rank.
         names: names of the inputs.
         memory_bytes: memory limit of the sidecar. None: no limit.
+        ranks: ranks of the trainer.
 
     Attributes:
         names: names of the inputs, sorted.
+        ranks: ranks of the trainer.
     """
 
     def __init__(
         self,
-        create: Callable[[str, str], JobInput],
+        create: Callable[[str, str, int], JobInput],
         names: Sequence[str],
         memory_bytes: int | None = None,
+        ranks: TrainerRanks = TrainerRanks(),  # noqa: B008 - it is frozen
     ) -> None:
         self.names = sorted(names)
         self._create = create
         self._memory_bytes = memory_bytes
         self._lock = threading.Condition(threading.RLock())
-        self._jobs = {(name, ""): create(name, "") for name in names}
+        self.ranks = ranks
+        self._jobs = {
+            (name, "", rank): create(name, "", rank) for name in names for rank in range(ranks.each)
+        }
         self._closing = threading.Event()
         self._leaving: list[threading.Thread] = []  # of closed jobs
 
@@ -55,19 +64,20 @@ class InputRegistry:
         with self._lock:
             return list(self._jobs.values())
 
-    def attach(self, name: str, job: str, session: JobSession) -> JobInput:
+    def attach(self, name: str, job: str, session: JobSession, rank: int = 0) -> JobInput:
         """Make a session the reader of a job, and return the job; see `find`."""
         with self._lock:  # `release` must not close the job before the session reads it
-            found = self.find(name, job)
+            found = self.find(name, job, rank)
             found.sessions.attach(session)
             return found
 
-    def find(self, name: str, job: str) -> JobInput:
+    def find(self, name: str, job: str, rank: int = 0) -> JobInput:
         """Return a job of an input. Create it if it does not exist yet.
 
         Args:
             name: name of the input, or "" for the only one.
             job: name of the job, or "" for the input's own job.
+            rank: rank in this trainer of the process that reads it.
 
         Raises:
             ConfigError: there is no such input, the job's name is invalid, or there is no room for
@@ -79,17 +89,17 @@ class InputRegistry:
             raise ConfigError(f"this sidecar serves no input {name!r}; it serves {known}")
         deadline = time.monotonic() + _ROOM_SECONDS
         with self._lock:
-            while (found := self._jobs.get((name, job))) is None:
+            while (found := self._jobs.get((name, job, rank))) is None:
                 check_name(job)
                 try:
-                    self._make_room(name)
+                    self._make_room(name, rank)
                 except ConfigError:
                     # A job that the trainer has just closed is released by another thread.
                     if time.monotonic() > deadline:
                         raise
                     self._lock.wait(_ROOM_POLL_SECONDS)
                     continue
-                found = self._jobs[name, job] = self._create(name, job)
+                found = self._jobs[name, job, rank] = self._create(name, job, rank)
                 found.link.start()
             return found
 
@@ -101,7 +111,7 @@ class InputRegistry:
         Return once the buffer is released. A thread reports the end to the dispatcher.
         """
         with self._lock:
-            key = job.name, job.job
+            key = job.name, job.job, job.rank
             if not job.job or self._jobs.get(key) is not job or not job.sessions.is_idle:
                 return
             del self._jobs[key]
@@ -118,12 +128,12 @@ class InputRegistry:
         known = ", ".join(self.names)
         raise ConfigError(f"this sidecar serves {known}: connect() needs the name of one")
 
-    def _make_room(self, name: str) -> None:
-        """Close an idle job if the input has too many.
+    def _make_room(self, name: str, rank: int) -> None:
+        """Close an idle job of a rank if it has too many of an input.
 
         An idle job is kept for as long as possible, because other consumers may need its facts.
         """
-        own = self._jobs[name, ""].slots
+        own = self._jobs[name, "", rank].slots
         buffers = sum(job.slots.size for job in self._jobs.values()) + own.size
         if buffers > shutil.disk_usage(own.path.parent).total:
             raise ConfigError(
@@ -136,7 +146,7 @@ class InputRegistry:
                 f"sidecar, whose limit is {self._memory_bytes >> 20} MiB. Raise "
                 "spec.sidecar.resources.limits.memory, or lower spec.sidecar.buffer"
             )
-        others = [key for key in self._jobs if key[0] == name and key[1]]
+        others = [key for key in self._jobs if key[0] == name and key[1] and key[2] == rank]
         if len(others) < _MAX_JOBS - 1:
             return
         idle = [key for key in others if self._jobs[key].sessions.is_idle]

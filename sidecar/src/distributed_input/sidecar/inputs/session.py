@@ -119,7 +119,9 @@ class TrainerSession:
             raise ConfigError(
                 "the trainer sent Hello twice on one connection: connect again to read another job"
             )
-        job = self._registry.attach(hello.input, hello.job, self)
+        ranks = self._registry.ranks
+        rank = ranks.local_rank(hello.rank if hello.HasField("rank") else None)
+        job = self._registry.attach(hello.input, hello.job, self, rank)
         self._reading = _Reading(job, self._socket, self)
         welcome = trainer_pb2.Welcome(
             protocol=PROTOCOL,
@@ -131,6 +133,7 @@ class TrainerSession:
             config=job.config,
             from_trainer=job.from_trainer,
             timeout_seconds=job.timeout_seconds,
+            ranks=ranks.each,
         )
         self._send(trainer_pb2.FromSidecar(welcome=welcome))
 

@@ -210,7 +210,7 @@ class WorkerPool:
         is_below = sum(m.open_streams for m in local) < self._local_share * streams
         return local if is_below else others
 
-    def share_locally(self, measured: LocalShare, consumers: int) -> None:
+    def share_locally(self, measured: LocalShare, consumers: int, ranks: int = 1) -> None:
         """Set the share of the streams that the pod's own worker gets from now on.
 
         Streams that are open stay where they are.
@@ -218,12 +218,13 @@ class WorkerPool:
         Args:
             measured: demand of the trainer, and rate of the own worker.
             consumers: number of consumers, which share the other workers.
+            ranks: number of consumers of this pod, which share the own worker.
         """
         with self._changed:
             usable = [m for m in self._members.values() if not m.info.draining]
             own = sum(m.cpus for m in usable if m.is_local)
             others = sum(m.cpus for m in usable if not m.is_local)
-            self._local_share = measured.share(own, others / consumers)
+            self._local_share = measured.share(own / ranks, others / consumers)
 
     def local_counters(self) -> dict[str, WorkerCounters]:
         """Return the counters that the workers of this pod last reported, by id."""

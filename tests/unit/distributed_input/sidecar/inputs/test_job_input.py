@@ -16,6 +16,7 @@ from distributed_input.link.credentials import Credentials
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.sidecar.inputs import job_input
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
 from tests.unit.distributed_input.dispatcher.builders import without_run
 from tests.unit.distributed_input.sidecar.system import NUMBERS, System, eventually, running
 
@@ -147,7 +148,7 @@ def test_consumer_0_must_bring_the_dataset(system: System) -> None:
 
 def test_a_dataset_that_no_worker_describes_times_out(tmp_path: Path) -> None:
     config = InputConfig(DatasetConfig("a:b"), sidecar=DeliveryConfig(1, 0.2, 1 << 12))
-    own = JobInput("train", config, "127.0.0.1:9", Credentials(), tmp_path, 0, 1)
+    own = JobInput("train", config, "127.0.0.1:9", Credentials(), tmp_path, TrainerRanks())
     with pytest.raises(UnavailableError, match=r"none is registered.*workers are running"):
         own.open_job(types_pb2.Job(), b"")
     assert not own.streams.waiting

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +14,7 @@ from distributed_input.link.credentials import Credentials
 from distributed_input.sidecar.inputs import registry as module
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import JobSession
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
 from distributed_input.sidecar.inputs.registry import InputRegistry
 
 NO_DISPATCHER = "127.0.0.1:9"
@@ -20,18 +22,22 @@ NO_DISPATCHER = "127.0.0.1:9"
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InputRegistry]:
+    monkeypatch.setattr(module, "_ROOM_SECONDS", 0.0)
+    with closing(started(tmp_path, TrainerRanks())) as one:
+        yield one
+
+
+def started(folder: Path, ranks: TrainerRanks) -> InputRegistry:
+    """Return a registry of the inputs train and eval."""
     spec = {"dataset": {"entryPoint": "a:b"}, "sidecar": {"bufferBytes": 1 << 12}}
 
-    def create(name: str, job: str) -> JobInput:
-        return JobInput(
-            name, InputConfig.from_json(spec), NO_DISPATCHER, Credentials(), tmp_path, 0, 1, job
-        )
+    def create(name: str, job: str, rank: int) -> JobInput:
+        config = InputConfig.from_json(spec)
+        return JobInput(name, config, NO_DISPATCHER, Credentials(), folder, ranks, rank, job)
 
-    monkeypatch.setattr(module, "_ROOM_SECONDS", 0.0)
-    registry = InputRegistry(create, ["train", "eval"])
+    registry = InputRegistry(create, ["train", "eval"], ranks=ranks)
     registry.start()
-    yield registry
-    registry.close()
+    return registry
 
 
 def attach_reader(job: JobInput) -> None:
@@ -49,6 +55,25 @@ def test_every_job_has_its_own_name_and_slots(registry: InputRegistry) -> None:
     assert own.slots.path != sweep.slots.path
     assert registry.find("train", "sweep") is sweep
     assert registry.find("eval", "sweep") is not sweep
+
+
+def test_every_rank_is_a_consumer_with_its_own_jobs_and_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_JOBS", 2)
+    with closing(started(tmp_path, TrainerRanks(trainer=1, trainers=3, each=2))) as registry:
+        assert len(registry.all()) == 4  # two inputs
+        zero, one = (registry.find("train", "", rank) for rank in range(2))
+        assert [(job.consumer, job.consumers) for job in (zero, one)] == [(2, 6), (3, 6)]
+        assert [job.link.index for job in (zero, one)] == [2, 3]
+        assert zero.slots.path != one.slots.path
+        assert zero.link._ranks == 2
+        # Jobs of one rank do not count for another one, and are released alone.
+        sweeps = [registry.find("train", "sweep", rank) for rank in range(2)]
+        assert set(sweeps) <= set(registry.all())
+        registry.release(sweeps[0])
+        assert sweeps[0] not in registry.all()
+        assert registry.find("train", "sweep", 1) is sweeps[1]
 
 
 def test_the_error_of_an_unknown_input_lists_the_known_ones(registry: InputRegistry) -> None:

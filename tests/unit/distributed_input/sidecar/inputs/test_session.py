@@ -3,6 +3,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_the_trainer_that_connected_last_reads_in_any_order_of_the_first_message
     """The threads of two sessions may handle their first messages in the other order."""
     with running(tmp_path, ROWS) as system:
         job = system.add_sidecar()
-        registry = InputRegistry(lambda name, _: job, [job.name])
+        registry = InputRegistry(lambda *_: job, [job.name])
         pairs = [packet_socket.pair() for _ in range(2)]
         older, newer = (TrainerSession(theirs, registry) for _, theirs in pairs)
         hello = trainer_pb2.FromTrainer(hello=trainer_pb2.Hello(protocol=PROTOCOL))
@@ -71,10 +72,41 @@ def test_the_trainer_that_connected_last_reads_in_any_order_of_the_first_message
             ours.close()
 
 
+def test_each_rank_reads_its_own_rows_and_has_a_fence_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar(ranks_per_trainer=2)
+        ranks = [trainer_pb2.Rank(index=r, count=2, source="any", requested=True) for r in range(2)]
+        with pytest.raises(ConfigError, match="this process has no rank"):
+            system.connect()
+        zero, one = (system.connect(rank=rank) for rank in ranks)
+        assert [(r.welcome.consumer, r.welcome.consumers) for r in (zero, one)] == [(0, 2), (1, 2)]
+        assert zero.welcome.slots_file != one.welcome.slots_file
+        units = one.units(one.begin())
+        first = next(units).rows
+        monkeypatch.setattr(open_consumers, "add", lambda reader: None)  # as in another process
+        again = system.connect(rank=ranks[1])
+        with pytest.raises(
+            FencedError, match=r"one reader at a time\. This process is rank 1 of 2"
+        ):
+            sum(1 for _ in units)
+        del units
+        with ThreadPoolExecutor(2) as pool:
+            read = [pool.submit(lambda r=r: sum(u.rows for u in r.units(r.begin())))
+                    for r in (zero, again)]  # fmt: skip
+            assert [one.result(30) for one in read] == [SHORT_ROWS // 2] * 2
+        assert first == BATCH // 2
+        for reader in (zero, one, again):
+            reader.close()
+        del reader, zero, one, again, read
+        eventually(lambda: job.slots.used == 0)
+
+
 def answer(message: trainer_pb2.FromTrainer) -> trainer_pb2.Failure:
     """Send one message as the first of a session. Return the failure that it answers."""
     ours, theirs = packet_socket.pair()
-    registry = InputRegistry(lambda name, job: pytest.fail(f"{name}{job}"), [])
+    registry = InputRegistry(lambda *_: pytest.fail("no job"), [])
     session = TrainerSession(theirs, registry)
     session._receive(message)
     failure = trainer_pb2.FromSidecar.FromString(ours.recv(1 << 16)).failure
@@ -159,7 +191,7 @@ def test_an_unknown_message_is_refused() -> None:
 
 def test_progress_and_releases_before_hello_have_no_effect() -> None:
     ours, theirs = packet_socket.pair()
-    session = TrainerSession(theirs, InputRegistry(lambda name, job: pytest.fail(name), []))
+    session = TrainerSession(theirs, InputRegistry(lambda *_: pytest.fail("no job"), []))
     session._receive(trainer_pb2.FromTrainer(progress=trainer_pb2.Progress(units=3)))
     session._receive(trainer_pb2.FromTrainer(release=trainer_pb2.Release(slots=[0])))
     assert (session.stats().rows, session.useful.number, session.facts()) == (0, 0, [])

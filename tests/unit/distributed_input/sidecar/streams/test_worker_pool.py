@@ -530,6 +530,14 @@ def test_new_streams_go_elsewhere_when_the_trainer_needs_its_cpus(pool: WorkerPo
     assert {acquire(pool, key) for key in KEYS[0]} == {"own"}
 
 
+def test_ranks_share_the_own_worker(pool: WorkerPool) -> None:
+    pool.update([worker("own", pod="p", cpus=2), worker("b", cpus=4)])
+    measured = LocalShare(demand=100.0, rate=100.0)
+    for ranks, share in ((1, 1.0), (2, 0.9), (4, 0.45)):
+        pool.share_locally(measured, 1, ranks)
+        assert pool._local_share == pytest.approx(share)
+
+
 def test_consumers_share_the_other_workers(pool: WorkerPool) -> None:
     infos = [worker("own", pod="p", cpus=2), worker("b", cpus=4), worker("c", cpus=4)]
     pool.update([*infos, worker("d", draining=True, cpus=90)])

@@ -1,0 +1,59 @@
+"""Which consumer a process is, and errors that name its rank and those of its trainer."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.proto.trainer_pb2 import Rank
+from distributed_input.sidecar.inputs.ranks import TrainerRanks
+
+SECOND_OF_TWO = TrainerRanks(trainer=1, trainers=2, each=4)
+
+
+def torchrun(index: int, count: int) -> Rank:
+    return Rank(index=index, count=count, source="RANK and WORLD_SIZE (torchrun)")
+
+
+def requested(index: int, count: int) -> Rank:
+    return Rank(index=index, count=count, source="connect(...)", requested=True)
+
+
+def test_the_ranks_of_all_trainers_are_all_consumers_in_order() -> None:
+    trainers = [TrainerRanks(trainer, 2, 4) for trainer in range(2)]
+    found = [one.consumer(one.local_rank(torchrun(4 * t + r, 8)))
+             for t, one in enumerate(trainers) for r in range(4)]  # fmt: skip
+    assert found == list(range(8))
+    assert all(one.count == 8 for one in trainers)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "message"),
+    [
+        (
+            torchrun(3, 8),
+            r"^RANK and WORLD_SIZE \(torchrun\): this process is rank 3 of 8, but its trainer, "
+            r"1 of 2, has the ranks 4 to 7 of 8\. Start its node as number 1, .*--node-rank",
+        ),
+        (
+            requested(4, 16),
+            "rank 4 of 16, .* 4 to 7 of 8.* Start 4 process.* in each of the 2 trainers"
+            '.* For 8, set annotation distributed-input.dev/ranks-per-trainer: "8"',
+        ),
+        (torchrun(4, 7), r"rank 4 of 7, .* world_size=\.\.\.\)$"),
+        (None, r"this process has no rank: start it with torchrun"),
+    ],
+)
+def test_a_process_that_is_no_rank_of_its_trainer_is_refused(
+    claimed: Rank | None, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SECOND_OF_TWO.local_rank(claimed)
+
+
+def test_with_one_process_for_each_trainer_only_a_requested_rank_is_checked() -> None:
+    one = TrainerRanks(trainer=1, trainers=2)
+    for claimed in (None, torchrun(0, 2), torchrun(5, 8), requested(1, 2)):
+        assert one.local_rank(claimed) == 0
+    with pytest.raises(ConfigError, match=r"rank 0 of 2, but .* 1 of 2, has rank 1 of 2"):
+        one.local_rank(requested(0, 2))
