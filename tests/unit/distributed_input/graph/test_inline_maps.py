@@ -12,6 +12,7 @@ from distributed_input.graph.definition import node_defs
 from distributed_input.graph.definition.canonical import serialize
 from distributed_input.graph.definition.datasets import MAPS, kind
 from distributed_input.graph.definition.serialization import instantiate
+from distributed_input.graph.determinism import force_determinism
 
 _AUTO = tf.data.AUTOTUNE
 _Build = Callable[[], tf.data.Dataset]
@@ -79,11 +80,47 @@ def _condition() -> tf.data.Dataset:
 @pytest.mark.parametrize("build", [_table, _nested, _random, _checked, _loop, _condition])
 def test_rows_stay(build: _Build) -> None:
     dataset = build()
-    options = tf.data.Options()
-    options.deterministic = True
     found = _inlined(dataset)
     assert found is not None
-    assert _list(found) == _list(dataset.with_options(options))
+    in_order = serialize(dataset)
+    force_determinism(in_order)
+    assert _list(found) == _list(instantiate(in_order, dataset.element_spec))
+
+
+def _switch(row: tf.Tensor) -> tf.Tensor:
+    false, true = tf.raw_ops.Switch(data=row, pred=row > 1)
+    return tf.raw_ops.Merge(inputs=[false + 1, true * 2]).output
+
+
+def _called(row: tf.Tensor) -> tf.Tensor:
+    return tf.function(tf.reduce_mean)(tf.fill([4], tf.cast(row, tf.float32)))
+
+
+@pytest.mark.parametrize(
+    ("function", "in_one_thread"),
+    [
+        (lambda row: row * 2, True),
+        (lambda row: tf.cast(row, tf.float32) / 255.0, True),
+        (lambda row: tf.reduce_sum(tf.fill([4], row)), True),
+        (lambda row: tf.strings.split(tf.as_string(row)), True),
+        (lambda row: tf.reduce_sum(tf.fill([4], tf.cast(row, tf.float32))), False),
+        (lambda row: tf.image.resize(tf.fill([4, 4, 3], row), [2, 2]), False),
+        (_called, False),
+        (_switch, False),
+    ],
+)
+def test_only_exact_functions_run_in_one_thread(
+    function: Callable[[tf.Tensor], tf.Tensor], in_one_thread: bool
+) -> None:
+    """The sum of floats depends on the number of threads, and that executor does not limit it."""
+    dataset = tf.data.Dataset.range(4).map(function, num_parallel_calls=2)
+    graph = inline_maps.inline_maps(serialize(dataset))
+    assert graph is not None
+    (node,) = (node for node in graph.node if kind(node.op) in MAPS)
+    assert node.attr["use_inter_op_parallelism"].b is not in_one_thread
+    found = _inlined(dataset)
+    assert found is not None
+    assert _list(found) == _list(dataset)
 
 
 def _python() -> tf.data.Dataset:

@@ -39,11 +39,11 @@ _PER_ROW = frozenset(
     " ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor".split()
 )
 # Their results are exact, or rounded as IEEE 754 defines it. All ops are exact for other numbers.
-_EXACT_FOR_FLOATS = frozenset(
+EXACT_FOR_FLOATS = frozenset(
     "Abs Add AddV2 AsString BiasAdd Bucketize Cast Div Equal Greater GreaterEqual IsFinite IsInf"
     " IsNan Less LessEqual Mul Neg NotEqual RealDiv Square StringToNumber Sub".split()
 )
-_MOVES = frozenset(
+MOVES = frozenset(
     "ConcatV2 DecodeCSV ExpandDims GatherV2 Identity LookupTableFindV2 OneHot OnesLike"
     " Pack Pad PadV2 ParseExampleV2 Reshape ReverseV2 SelectV2 Squeeze StopGradient StridedSlice"
     " Tile Transpose Unpack ZerosLike".split()
@@ -152,14 +152,14 @@ def _is_exact(op: Any) -> bool:
     A cast of a number that the integer type does not have is not exact, and neither is the sign of
     a NaN of bfloat16.
     """
-    if op.type in _MOVES:
+    if op.type in MOVES:
         return True
     types = {one.dtype for one in (*op.inputs, *op.outputs)}
     if op.type == "DecodeRaw" or tf.bfloat16 in types or any(one.is_complex for one in types):
         return False  # DecodeRaw fails for a batch of strings of different lengths
     if op.type == "Cast" and op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer:
         return False
-    return op.type in _EXACT_FOR_FLOATS or not any(one.is_floating for one in types)
+    return op.type in EXACT_FOR_FLOATS or not any(one.is_floating for one in types)
 
 
 def _tensor(graph: Any, function: FunctionDef, result: str) -> str:
