@@ -202,9 +202,6 @@ class SplitOpener:
         if not found.is_serial and of.inline():
             inlined = inline_maps.inline_maps(pushed)
         dataset = serialization.instantiate(inlined or pushed, found.element_spec)
-        if inlined is not None:
-            dataset = dataset.with_options(inline_maps.options())
-            identity = replace(identity, inline=True)
         dataset._functions_of = found.functions  # noqa: SLF001 - an attribute that we add
         if found.is_serial:
             dataset = determinism.run_serially(dataset)
@@ -212,6 +209,9 @@ class SplitOpener:
             shared = self._share(of, row, graph, dataset)
             if shared is not None:
                 return SplitIterator(shared, row, True)
+        if inlined is not None:
+            dataset = dataset.with_options(inline_maps.options())
+            identity = replace(identity, inline=True)
         needs_size = job.batched and batching.can_join(row)
         return iterate_dataset(
             dataset,

@@ -24,7 +24,7 @@ from distributed_input.graph.definition import serialization
 from distributed_input.graph.export import export_job
 from distributed_input.worker.datasets import shared_passes, split_opener
 from distributed_input.worker.datasets.describe import describe
-from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.datasets.split_iterator import SplitIterator, options_of
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from testing.bench.shuffles import PIPELINES, alone, in_splits, share_deviation, windows
 from tests.unit.distributed_input.graph.graphcases import module_of
@@ -297,6 +297,24 @@ def test_splits_that_select_records_share_a_pass(
         assert len(begun) == passes
         assert shared == rows_of_all(job, epoch, 0)  # whole elements are not shared
         assert sorted(row for rows in shared for row, _ in rows) == list(range(60))
+
+
+@pytest.mark.usefixtures("calls")
+def test_maps_of_a_shared_pass_stay_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All splits wait for its rows, so it may use all CPUs."""
+    found: list[bool] = []
+    batches = shared_passes.Records.batches
+
+    def look(records: shared_passes.Records, rows: int) -> Any:
+        options = options_of(records._records())
+        found.append(options.optimization_options.HasField("map_parallelization"))
+        return batches(records, rows)
+
+    monkeypatch.setattr(shared_passes.Records, "batches", look)
+    entry = types_pb2.EntryPoint(target="splits_of_test:records")
+    job = describe(types_pb2.Job(name="any", entry_point=entry, partitions=4))
+    list(new_opener().open(job, 0, 0, 0, 5, inline=lambda: True).elements)
+    assert found == [False]
 
 
 # Datasets from the trainer run as those of entry points do.
