@@ -20,7 +20,7 @@ MOUNTS_VOLUME = "distributed-input-config"
 _EMPTY_VOLUME = "distributed-input-no-token"
 _TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a folder's name
 _DATASET_BYTES = 256 * MIB
-"""Size reserved in the shared volume for a dataset that the trainer sends."""
+"""Size reserved in the shared volume for a dataset that a rank of the trainer sends."""
 _GRACE_SECONDS = 5
 
 RUN_MOUNT = {"name": RUN_VOLUME, "mountPath": files.RUN_DIR}
@@ -99,7 +99,7 @@ def sidecar_volumes(inputs: Sequence[DistributedInput], ranks: int = 1) -> list[
     buffer while the trainer still uses batches in the old one.
     """
     size = sum(2 * ranks * _buffer_bytes(one) for one in inputs)
-    size += _DATASET_BYTES * any(one.spec.dataset.type == "Trainer" for one in inputs)
+    size += ranks * _DATASET_BYTES * any(one.spec.dataset.type == "Trainer" for one in inputs)
     memory = {"medium": "Memory", "sizeLimit": _bytes_text(size)}
     sources: list[dict[str, Any]] = []
     for one in inputs:

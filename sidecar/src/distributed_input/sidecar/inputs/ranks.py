@@ -48,7 +48,8 @@ class TrainerRanks:
         if claimed is None:
             raise ConfigError(
                 f"{self._own}, and this process has no rank: start it with torchrun, mpirun or "
-                f"srun, or use {_ARGUMENTS}"
+                f"srun, or use {_ARGUMENTS}. If its package distributed-input is older than the "
+                "sidecar, upgrade it: it may know no ranks"
             )
         local = claimed.index - self.consumer(0)
         if claimed.count == self.count and 0 <= local < self.each:

@@ -41,7 +41,10 @@ def test_the_ranks_of_all_trainers_are_all_consumers_in_order() -> None:
             '.* For 8, set annotation distributed-input.dev/ranks-per-trainer: "8"',
         ),
         (torchrun(4, 7), r"rank 4 of 7, .* world_size=\.\.\.\)$"),
-        (None, r"this process has no rank: start it with torchrun"),
+        (
+            None,
+            r"this process has no rank: start it with torchrun.* older than the sidecar, upgrade",
+        ),
     ],
 )
 def test_a_process_that_is_no_rank_of_its_trainer_is_refused(
