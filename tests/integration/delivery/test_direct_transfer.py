@@ -55,7 +55,9 @@ class WideSplits:
 
     before: Callable[[], object] = staticmethod(lambda: None)
 
-    def open(self, _job: Any, _seed: int, _epoch: int, split: int, *_: Any) -> SplitIterator:
+    def open(
+        self, _job: Any, _seed: int, _epoch: int, split: int, *_: Any, **__: Any
+    ) -> SplitIterator:
         first = split * 1_000_000
 
         def rows() -> Iterator[dict[str, Any]]:
