@@ -119,7 +119,7 @@ class WorkerService:
             yield from self._runner.blocks(request, counters)
 
     def _is_crowded(self) -> bool:
-        return self.streams.count > self._pool.permits
+        return self._pool.wanted > self._pool.permits
 
     def hand_back(self) -> None:
         """End all streams, so that sidecars continue with other workers."""

@@ -29,6 +29,7 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.rows.prefix import DIGEST_VERSION
 from distributed_input.runtime import metrics
+from distributed_input.worker.compute.task_queue import ComputeTask
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.service import WorkerService
 
@@ -43,7 +44,7 @@ class NumberSplits:
     def __init__(self, broken: bool = False) -> None:
         self._broken = broken
 
-    def open(self, *_: Any) -> SplitIterator:
+    def open(self, *_: Any, **__: Any) -> SplitIterator:
         return SplitIterator(self._elements(), ROW, False)
 
     def _elements(self) -> Iterator[Any]:
@@ -294,6 +295,22 @@ def test_the_streams_of_a_connection_close_when_the_sidecar_cancels_it(
         assert service.streams.idle.wait(20)
         given.put(None)
     assert not service._connections
+
+
+def test_only_splits_that_compute_rows_need_cpus(waiting: WaitingSplits) -> None:
+    """Others may have full windows, or share the rows of a split with another job."""
+    service, end = service_of(waiting), threading.Event()
+    for _ in range(2):
+        service.streams.enter()
+    assert not service._is_crowded()
+
+    def wait() -> list[ComputeTask]:
+        assert end.wait(20)
+        return []
+
+    service._pool.submit(ComputeTask(wait) for _ in range(2))
+    assert service._is_crowded()
+    end.set()
 
 
 def test_a_worker_that_leaves_ends_the_streams_of_a_connection(waiting: WaitingSplits) -> None:

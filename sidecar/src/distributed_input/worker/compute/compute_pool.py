@@ -76,6 +76,12 @@ class ComputePool:
             return len(self._waiting)
 
     @property
+    def wanted(self) -> int:
+        """Return the number of tasks that run or wait for a permit."""
+        with self._lock:
+            return len(self._held) + len(self._waiting)
+
+    @property
     def capacity(self) -> int:
         """Return the number of tasks that may run now, with those whose permits are lent.
 

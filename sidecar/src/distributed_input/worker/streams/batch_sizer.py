@@ -27,6 +27,7 @@ _MEASURE_ELEMENTS = 4
 _ENDLESS_ATTEMPTS = 3  # another process may take the CPU during one
 _START_SECONDS = 1.0  # may be spent twice: a shuffle buffer is filled again
 _LONG_SECONDS = 0.05  # an element that takes longer is slow
+_QUICK_ROWS = 1000.0  # a second
 _MAX_DATASETS = 1000
 
 
@@ -78,6 +79,10 @@ class BatchSizer:
     def has_rate(self, job: types_pb2.Job) -> bool:
         """Return whether the rate of the job's dataset is known."""
         return self._of(job).rate is not None
+
+    def is_quick(self, job: types_pb2.Job) -> bool:
+        """Return whether a row is known to take less than a millisecond."""
+        return (self._of(job).rate or 0.0) > _QUICK_ROWS
 
     def record_rate(self, job: types_pb2.Job, rate: float) -> None:
         """Record the rate of the job's dataset, in rows a second."""

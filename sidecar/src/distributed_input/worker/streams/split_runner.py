@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 
-from distributed_input.api.proto import worker_pb2
+from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
@@ -56,7 +56,7 @@ class SplitRunner:
     Args:
         splits: opens splits.
         states: saved states of splits.
-        is_crowded: returns whether more splits run than the worker has CPUs.
+        is_crowded: returns whether more splits compute rows than the worker has CPUs.
     """
 
     def __init__(
@@ -224,5 +224,12 @@ class SplitRunner:
                 request.split,
                 rows,
                 skipped,
-                inline=inline or self._is_crowded,
+                inline=inline or functools.partial(self._inlines, request.job),
             )
+
+    def _inlines(self, job: types_pb2.Job) -> bool:
+        """Return whether the maps of a split that is opened now run in its thread.
+
+        Slow ones would save nothing. If other splits end or wait, they need all CPUs.
+        """
+        return self._is_crowded() and self._batch_sizer.is_quick(job)

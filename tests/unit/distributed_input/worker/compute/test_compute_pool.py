@@ -78,6 +78,7 @@ def test_as_many_tasks_run_as_there_are_permits(permits: int, tasks: Tasks) -> N
     pool.submit(tasks.task() for _ in range(8))
     assert tasks.run(permits)
     assert pool.waiting == 8 - permits
+    assert pool.wanted == 8
     tasks.end(1)
     assert tasks.run(1)
     tasks.end(7)

@@ -227,11 +227,17 @@ def test_maps_run_as_they_did_before_a_state(inline: bool) -> None:
 
 
 @pytest.mark.parametrize("is_crowded", [False, True])
-def test_maps_run_in_one_thread_where_many_splits_run(is_crowded: bool) -> None:
+@pytest.mark.parametrize("rate", [None, 900.0, 1100.0])
+def test_quick_maps_run_in_one_thread_where_many_splits_run(
+    is_crowded: bool, rate: float | None
+) -> None:
+    """A slow split that is the last to run needs all CPUs."""
     splits: Any = Splits()
     runner = SplitRunner(splits, SplitStates(), lambda: is_crowded)
+    if rate is not None:
+        runner._batch_sizer.record_rate(request_of().job, rate)
     list(runner.blocks(request_of(), StreamCounters()))
-    assert set(splits.inline) == {is_crowded}
+    assert splits.inline[0] == (is_crowded and rate == 1100.0)
 
 
 @pytest.mark.parametrize("problem", ["other dataset", "refused by TensorFlow", "broken"])
