@@ -250,6 +250,20 @@ class Consumer:
             yield burst
             del burst
 
+    def has_arrived(self) -> bool:
+        """Return whether the next unit of the epoch, or its end, can be read without a wait."""
+        if not self._receive_lock.acquire(blocking=False):
+            return False  # another thread receives, or reconnects
+        try:
+            if not self._queue.has_next(self.generation) and self._session.is_open:
+                for message in self._session.drain():
+                    self._add(message)
+        except DistributedInputError as error:
+            self._fail(error)
+        finally:
+            self._receive_lock.release()
+        return self._queue.has_next(self.generation)
+
     def _start(self, generation: int | None) -> int:
         """Mark an epoch as started. Return its generation: by default that of the next epoch."""
         with self._state_lock:
