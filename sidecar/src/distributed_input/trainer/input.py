@@ -335,6 +335,27 @@ class Input:
         """
         self._consumer.restore(position_log.parse(position))
 
+    @short
+    def skip_ended_epoch(self) -> bool:
+        """Skip the rest of the epoch of a restored position if it has no batches.
+
+        A position behind the last batch of an epoch, which was saved before the loop got the end,
+        restores an epoch without batches. Call this after `restore`, before iterating, if the loop
+        cannot take it. It waits for a batch, and opens the epoch once more.
+
+        Returns:
+            Whether the rest had no batches, so that the next iterator begins another epoch.
+
+        Raises:
+            DistributedInputError: see `numpy`.
+        """
+        consumer = self._consumer
+        position = consumer.position()
+        if next(consumer.units(consumer.begin()), None) is None:
+            return True
+        consumer.restore(position)
+        return False
+
     def close(self) -> None:
         """Stop reading. Batches in use stay valid."""
         self._consumer.close()
