@@ -41,7 +41,7 @@ def train(data: distributed_input.Input, folder: Path, resume: bool, ledger: Led
         data, str(folder / "backup"), save_freq=ledger.stop or 1000
     )
     model = Recording(ledger)
-    model.build([None, 8])  # as the callback asks for
+    model(np.zeros([1, 8], np.float32))  # builds it, which the callback needs on TensorFlow
     model.compile("sgd", "mse", metrics=["mae"], run_eagerly=True)
     with distributed_input.connect("validation_labeled", timeout=20) as validation:
         history = model.fit(

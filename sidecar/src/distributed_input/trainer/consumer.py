@@ -420,6 +420,11 @@ class Consumer:
         """
         self._step_counter, self.prefetches = counter, prefetches
 
+    @property
+    def counter(self) -> StepCounter | None:
+        """What counts the steps of the loop in this epoch, if anything does."""
+        return self._epoch.counter if self._epoch is not None else None
+
     def requested_units(self) -> int | None:
         """Return how many units of this epoch the loop has requested; None without a counter."""
         if self._epoch is None:

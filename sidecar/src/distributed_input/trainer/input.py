@@ -300,6 +300,8 @@ class Input:
                 "were read since the iterator began: count those that the loop has used"
             )
         units = consumer.requested_units()
+        if batches is not None and isinstance(consumer.counter, LoopCounter):
+            units = None  # the loop fetches batches that its iterator does not know of
         if units is None and batches is None and consumer.prefetches and consumer.generation:
             raise PositionError(
                 "a plain dataset prefetches, so the number of batches that the loop has consumed "

@@ -24,6 +24,7 @@ from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import identity
 from distributed_input.trainer import session
 from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.frameworks.lazy_epoch import LoopCounter
 from distributed_input.trainer.input import Input
 from tests.unit.distributed_input.trainer.sidecars import SECONDS, Sidecar, Trainer, begun, opened
 
@@ -114,6 +115,23 @@ def test_a_restored_epoch_without_batches_left_is_skipped(sidecar: Sidecar, is_o
     starts = [trainer.start() for _ in range(2)]
     assert [start.position.step for start in starts] == [3, 0 if is_over else 3]
     assert [start.epoch for start in starts] == [0, 1 if is_over else 0]
+
+
+def test_a_python_loop_that_fetches_ahead_may_count_itself(sidecar: Sidecar) -> None:
+    consumer, counter = opened(sidecar.folder), LoopCounter()
+    trainer, data = sidecar.trainer(), Input(consumer)
+    consumer.count_steps(counter)
+    generation = consumer.begin()
+    for index in range(3):
+        trainer.unit(generation, index, step=index + 1)
+    units = consumer.units(generation)
+    for _ in range(3):
+        counter.fetched += 1
+        next(units)
+    steps = [
+        trainer_pb2.Position.FromString(data.position(batches)).step for batches in (None, 1, 2)
+    ]
+    assert steps == [3, 1, 2]
 
 
 class Loop:
