@@ -140,7 +140,6 @@ class SplitOpener:
         split: int,
         batch_rows: int,
         skipped: int = 0,
-        *,
         inline: Callable[[], bool] = lambda: False,
     ) -> SplitIterator:
         """Return the elements of a split.

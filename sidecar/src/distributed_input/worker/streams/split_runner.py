@@ -224,5 +224,5 @@ class SplitRunner:
                 request.split,
                 rows,
                 skipped,
-                inline=inline or self._is_crowded,
+                inline or self._is_crowded,
             )
