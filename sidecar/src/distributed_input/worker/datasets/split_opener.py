@@ -203,7 +203,7 @@ class SplitOpener:
         dataset = serialization.instantiate(inlined or pushed, found.element_spec)
         if inlined is not None:
             dataset = dataset.with_options(inline_maps.options())
-            identity = replace(identity, inline=True)
+            identity = replace(identity, inline=True, parallel_calls=0)
         dataset._functions_of = found.functions  # noqa: SLF001 - an attribute that we add
         if found.is_serial:
             dataset = determinism.run_serially(dataset)
