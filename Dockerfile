@@ -5,12 +5,13 @@
 #
 # VERSION and REVISION are build arguments for the labels of the images.
 #
-# BASE_IMAGE must contain Python 3.11 to 3.13 as `python3`, its venv module, and CA certificates.
+# BASE_IMAGE must contain Python 3.11 to 3.13 as `python3`, its venv module, and CA certificates. With
+# OpenSSL 3.1 or later, TLS takes a third less CPU than with 3.0.
 #
 # For workers on GPUs, set BASE_IMAGE to an image with the CUDA libraries, and set
 # --build-arg TENSORFLOW="--package distributed-input --extra worker". The default is TensorFlow
 # without GPU kernels, on platforms that have it.
-ARG BASE_IMAGE=docker.io/library/python:3.12-slim-bookworm
+ARG BASE_IMAGE=docker.io/library/python:3.12-slim-trixie
 
 # In each image, the dependencies are one layer and our own code is another layer. A new version of
 # our code transfers a megabyte, not a gigabyte.

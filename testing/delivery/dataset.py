@@ -110,7 +110,6 @@ class NumpySplits:
         split: int,
         batch_rows: int,
         skipped: int = 0,
-        *,
         inline: Callable[[], bool] = bool,
     ) -> Any:
         """Return the elements of a split; see `SplitOpener.open`. Odd splits can skip rows."""

@@ -30,6 +30,12 @@ TESTED_ELSEWHERE = {
     "distributed_input/trainer/tensorflow/dataset.py": f"{_CLIENT}/test_zero_copy.py",
     "distributed_input/trainer/tensorflow/distribute.py": "tests/compat/test_distribute.py",
     "distributed_input/keras.py": f"{_CLIENT}/test_keras_fit.py",
+    # They need frameworks that have an environment of their own.
+    "distributed_input/trainer/frameworks/keras.py": "tests/frameworks/test_frameworks.py",
+    "distributed_input/trainer/frameworks/keras_epochs.py": (
+        f"{_UNIT}/trainer/tensorflow/test_keras_fit.py"
+    ),
+    "distributed_input/transformers.py": "tests/frameworks/test_frameworks.py",
     "distributed_input/trainer/timed_trainer.py": f"{_RUN}/test_bench.py",
     "distributed_input/runner/display/monitor.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/local.py": f"{_RUN}/test_local.py",

@@ -33,6 +33,7 @@ from distributed_input.trainer.input import Input, connect
 
 if TYPE_CHECKING:
     from distributed_input import keras as keras
+    from distributed_input import transformers as transformers
     from distributed_input.runner.local import LocalRun, local
 
 __all__ = [
@@ -62,8 +63,9 @@ _LATER = {
     "keras": "distributed_input.keras",
     "local": "distributed_input.runner.local",
     "LocalRun": "distributed_input.runner.local",
+    "transformers": "distributed_input.transformers",
 }
-"""Modules that are imported on first use: Keras's, and the runner's."""
+"""Modules that are imported on first use: those for frameworks, and the runner's."""
 
 
 def __dir__() -> list[str]:

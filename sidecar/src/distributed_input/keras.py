@@ -101,6 +101,9 @@ class BackupAndRestore(_BatchCounter, keras.callbacks.BackupAndRestore):  # type
         super()._load_model()
         if os.path.exists(self._weights_path):
             self._train.restore(read_position(self._weights_path))
+            # `fit` fails in an epoch without batches. One that has ended here counts as done.
+            if self._train.skip_ended_epoch():
+                self.model._initial_epoch += 1  # noqa: SLF001 - Keras's callback sets it
 
 
 class ModelCheckpoint(_BatchCounter, keras.callbacks.ModelCheckpoint):  # type: ignore[misc]

@@ -22,6 +22,20 @@ def numbered(ctx: Any, rows: int = 100, batch: int = 0) -> tf.data.Dataset:
     return dataset.batch(batch) if batch else dataset
 
 
+def labeled(ctx: Any, rows: int = 100, features: int = 8) -> tf.data.Dataset:
+    """Return pairs: as many features, each the number of the row, and a label of one number."""
+    numbers = _sharded(tf.data.Dataset.range(rows), ctx)
+    numbers = numbers.map(lambda row: tf.cast(row, tf.float32))
+    return numbers.map(lambda row: (tf.fill([features], row), row[None] % 2))
+
+
+def tokens(ctx: Any, rows: int = 100, length: int = 16) -> tf.data.Dataset:
+    """Return rows for a language model: this number of tokens, which are also the labels."""
+    numbers = _sharded(tf.data.Dataset.range(rows), ctx)
+    numbers = numbers.map(lambda row: (row + tf.range(length, dtype=tf.int64)) % 50)
+    return numbers.map(lambda row: {"input_ids": row, "labels": row})
+
+
 def uneven(ctx: Any, sizes: Sequence[int], batch: int = 0) -> tf.data.Dataset:
     """Return sizes[s] rows in split s: none, fewer than a batch, or many batches."""
     before = sum(sizes[: ctx.input_pipeline_id])

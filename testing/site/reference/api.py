@@ -12,7 +12,8 @@ from pathlib import Path
 import distributed_input
 from testing.site.reference.markdown import fenced
 
-_KERAS = Path(distributed_input.__file__).with_name("keras.py")
+_FRAMEWORKS = ("keras", "transformers")
+"""Modules that import a framework: only their sources are read."""
 _SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Yields):$")
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -23,10 +24,12 @@ def page() -> str:
     for name in distributed_input.__all__:
         node = _node(name)
         text += _documented(node, f"distributed_input.{name}", "##")
-    text += "## distributed_input.keras\n\n"
-    for node in ast.parse(_KERAS.read_text()).body:
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            text += _documented(node, f"distributed_input.keras.{node.name}", "###")
+    for framework in _FRAMEWORKS:
+        module = Path(distributed_input.__file__).with_name(f"{framework}.py")
+        text += f"## distributed_input.{framework}\n\n"
+        for node in ast.parse(module.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                text += _documented(node, f"distributed_input.{framework}.{node.name}", "###")
     return text
 
 

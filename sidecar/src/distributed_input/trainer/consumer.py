@@ -252,6 +252,20 @@ class Consumer:
             yield burst
             del burst
 
+    def has_arrived(self) -> bool:
+        """Return whether the next unit of the epoch, or its end, can be read without a wait."""
+        if not self._receive_lock.acquire(blocking=False):
+            return False  # another thread receives, or reconnects
+        try:
+            if not self._queue.has_next(self.generation) and self._session.is_open:
+                for message in self._session.drain():
+                    self._add(message)
+        except DistributedInputError as error:
+            self._fail(error)
+        finally:
+            self._receive_lock.release()
+        return self._queue.has_next(self.generation)
+
     def _start(self, generation: int | None) -> int:
         """Mark an epoch as started. Return its generation: by default that of the next epoch."""
         with self._state_lock:
@@ -407,6 +421,11 @@ class Consumer:
         With `prefetches`, TensorFlow prefetches units, and no counter counts the loop's steps.
         """
         self._step_counter, self.prefetches = counter, prefetches
+
+    @property
+    def counter(self) -> StepCounter | None:
+        """What counts the steps of the loop in this epoch, if anything does."""
+        return self._epoch.counter if self._epoch is not None else None
 
     def requested_units(self) -> int | None:
         """Return how many units of this epoch the loop has requested; None without a counter."""

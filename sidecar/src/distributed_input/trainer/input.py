@@ -1,4 +1,7 @@
-"""The trainer's API: `connect()`, and an input's batches as arrays, tensors or datasets."""
+"""The trainer's API: `connect()`, and an input's batches as arrays, tensors or datasets.
+
+This module is long because each way to read is a documented method of one class.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,14 @@ from distributed_input.order.share import are_divided
 from distributed_input.trainer import launchers, position_log
 from distributed_input.trainer.consumer import Consumer
 from distributed_input.trainer.epoch_state import without_traceback
+from distributed_input.trainer.frameworks.lazy_epoch import LoopCounter
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from jax.sharding import Sharding
     from torch.utils.data import IterableDataset
 
+    from distributed_input.trainer.frameworks import jax
     from distributed_input.trainer.tensorflow.checkpoint import InputState
 
 DEFAULT_FOLDER = "/run/distributed-input"
@@ -128,30 +134,92 @@ class Input:
         """Return the input as a PyTorch dataset of this process's batches, without TensorFlow.
 
         Each iterator reads the next epoch, as `numpy` does: the same batches, order and positions.
+        The epoch begins when the iterator gets its first batch.
         Numbers of fixed shape are tensors of shared memory, on the CPU: copy those that you keep
         for long, or move them to the device. Strings stay numpy arrays of bytes objects. Ragged and
         sparse components are `Ragged` and `Sparse` values that contain tensors.
 
         `state_dict` and `load_state_dict` hold the position behind the last batch that was
-        returned. A `DataLoader` around the dataset needs `batch_size=None` and `num_workers=0`.
+        returned; in Lightning, which fetches one more, behind the last one that it has used. The
+        batches are this process's share, so pass the dataset itself to Accelerate and Lightning. A
+        `DataLoader` around it needs `batch_size=None` and `num_workers=0`.
 
         Raises:
             ConfigError: PyTorch is not installed, or it has no type for a component.
             DistributedInputError: see `numpy`.
         """
-        from distributed_input.trainer import pytorch
+        from distributed_input.trainer.frameworks import pytorch
 
         torch = pytorch.import_torch()
         self._open(None, 1, None)
-        pytorch.check(torch, self._consumer.spec)
-        whole = not self._consumer.opened.unit_rows
-        decode = pytorch.decoder(torch, self._consumer.spec, whole)
-        read = functools.partial(self._consumer.decoded, decode)
-        return pytorch.dataset(torch, self, lambda: self._epoch(read))
+        read = pytorch.reader(torch, self._consumer)
+        return pytorch.dataset(torch, self, functools.partial(self._epoch, read))
 
-    def _epoch(self, read: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
-        """Begin the next epoch. Return what `read` returns for its generation."""
-        self._consumer.count_steps(None)
+    @short
+    def jax(self, sharding: Sharding | Any = None, *, prefetch: int = 2) -> jax.JaxBatches:
+        """Return an iterator of this input's batches as global JAX arrays, without TensorFlow.
+
+        Each loop over it reads to the end of an epoch. It has `get_state` and `set_state`, as the
+        iterators of Grain: the position behind the last batch that was returned.
+
+        Strings, ragged and sparse components stay as `numpy` gives them. On CPUs, an array may view
+        shared memory: do not keep many batches.
+
+        Args:
+            sharding: the sharding of the global batch, of which the devices of each process hold
+                what this process reads; or a structure of shardings, as prefix of the batch's.
+                Default: the default device.
+            prefetch: batches that are on devices before the loop requests them, if they arrived.
+
+        Raises:
+            ConfigError: JAX is not installed, or the sharding does not fit to what the trainers
+                read, also with the first batch.
+            DistributedInputError: see `numpy`.
+        """
+        from distributed_input.trainer.frameworks import jax as frameworks_jax
+
+        self._open(None, 1, None)
+        placement = frameworks_jax.Placement(frameworks_jax.import_jax(), self._consumer, sharding)
+        read = functools.partial(self._consumer.decoded, placement.place)
+        begin = functools.partial(self._epoch, read)
+        return frameworks_jax.JaxBatches(self, begin, self._consumer.has_arrived, prefetch)
+
+    @short
+    def keras(self) -> Any:
+        """Return the input as the data of `keras.Model.fit`, `evaluate` and `predict`.
+
+        It works on each backend of Keras 3, and needs TensorFlow only for that backend, for which
+        it is `dataset()`. The components are dense numbers. Save positions with
+        `distributed_input.keras.BackupAndRestore`.
+
+        Raises:
+            ConfigError: a component is no dense number.
+            DistributedInputError: see `numpy`.
+        """
+        import keras
+
+        if keras.backend.backend() == "tensorflow":
+            return self.dataset()
+        from distributed_input.trainer.frameworks.keras import KerasInput
+
+        self._open(None, 1, None)
+        return KerasInput(self._consumer, functools.partial(self._epoch, prefetches=True))
+
+    def _epoch(
+        self,
+        read: Callable[[int], Iterator[Any]],
+        counter: LoopCounter | None = None,
+        *,
+        prefetches: bool = False,
+    ) -> Iterator[Any]:
+        """Begin the next epoch. Return what `read` returns for its generation.
+
+        Args:
+            read: reads the epoch of a generation.
+            counter: counts the batches that the loop has requested; None: as many as were read.
+            prefetches: the loop may fetch batches before it uses them, and nothing counts these.
+        """
+        self._consumer.count_steps(counter, prefetches=prefetches)
         return _Batches(read(self._consumer.begin()))
 
     @short
@@ -246,6 +314,8 @@ class Input:
                 "were read since the iterator began: count those that the loop has used"
             )
         units = consumer.requested_units()
+        if batches is not None and isinstance(consumer.counter, LoopCounter):
+            units = None  # the loop fetches batches that its iterator does not know of
         if units is None and batches is None and consumer.prefetches and consumer.generation:
             raise PositionError(
                 "a plain dataset prefetches, so the number of batches that the loop has consumed "
@@ -280,6 +350,27 @@ class Input:
         same thread restores and iterates. All other running iterators raise PositionError.
         """
         self._consumer.restore(position_log.parse(position))
+
+    @short
+    def skip_ended_epoch(self) -> bool:
+        """Skip the rest of the epoch of a restored position if it has no batches.
+
+        A position behind the last batch of an epoch, which was saved before the loop got the end,
+        restores an epoch without batches. Call this after `restore`, before iterating, if the loop
+        cannot take it. It waits for a batch, and opens the epoch once more.
+
+        Returns:
+            Whether the rest had no batches, so that the next iterator begins another epoch.
+
+        Raises:
+            DistributedInputError: see `numpy`.
+        """
+        consumer = self._consumer
+        position = consumer.position()
+        if next(consumer.units(consumer.begin()), None) is None:
+            return True
+        consumer.restore(position)
+        return False
 
     def close(self) -> None:
         """Stop reading. Batches in use stay valid."""

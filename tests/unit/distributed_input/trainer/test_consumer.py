@@ -24,6 +24,7 @@ from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import identity
 from distributed_input.trainer import session
 from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.frameworks.lazy_epoch import LoopCounter
 from distributed_input.trainer.input import Input
 from tests.unit.distributed_input.trainer.sidecars import SECONDS, Sidecar, Trainer, begun, opened
 
@@ -74,6 +75,63 @@ def test_a_new_sidecar_gets_the_position_of_an_epoch_that_has_ended(sidecar: Sid
     assert after.start().generation == generation + 1
     after.unit(generation + 1, 0, step=1)
     assert next(consumer.units(generation + 1)).rows == 1
+
+
+def test_what_has_arrived_is_known_without_a_wait(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    units = consumer.units(generation)
+    assert not consumer.has_arrived()
+    trainer.unit(generation, 0, step=1)  # a sent packet has arrived
+    assert consumer.has_arrived()
+    assert next(units).rows == 1
+    assert not consumer.has_arrived()
+    trainer.send(end={"generation": generation, "units": 1})
+    assert consumer.has_arrived()
+    assert list(units) == []
+
+
+def test_a_gap_is_an_error_of_the_next_read_and_not_of_a_look(sidecar: Sidecar) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    units = consumer.units(generation)
+    trainer.unit(generation, 1, step=2)
+    assert not consumer.has_arrived()
+    with pytest.raises(TerminalError, match="missing"):
+        next(units)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_restored_epoch_without_batches_left_is_skipped(sidecar: Sidecar, is_over: bool) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    position = consumer.position()
+    position.step = 3
+    consumer.restore(position)
+    looked_at = generation + 2  # the sidecar may have read ahead under the next one
+    if is_over:
+        trainer.send(end={"generation": looked_at})
+    else:
+        trainer.unit(looked_at, 0, step=4)
+    assert Input(consumer).skip_ended_epoch() == is_over
+    consumer.begin()
+    starts = [trainer.start() for _ in range(2)]
+    assert [start.position.step for start in starts] == [3, 0 if is_over else 3]
+    assert [start.epoch for start in starts] == [0, 1 if is_over else 0]
+
+
+def test_a_python_loop_that_fetches_ahead_may_count_itself(sidecar: Sidecar) -> None:
+    consumer, counter = opened(sidecar.folder), LoopCounter()
+    trainer, data = sidecar.trainer(), Input(consumer)
+    consumer.count_steps(counter)
+    generation = consumer.begin()
+    for index in range(3):
+        trainer.unit(generation, index, step=index + 1)
+    units = consumer.units(generation)
+    for _ in range(3):
+        counter.fetched += 1
+        next(units)
+    steps = [
+        trainer_pb2.Position.FromString(data.position(batches)).step for batches in (None, 1, 2)
+    ]
+    assert steps == [3, 1, 2]
 
 
 class Loop:

@@ -20,6 +20,7 @@ from tensorflow.python.framework.composite_tensor import CompositeTensor
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.frameworks.keras_epochs import calling_epoch_loop
 from distributed_input.trainer.tensorflow import keras_fit, step_counter
 
 _MOST_ATTEMPTS = 10  # to create an iterator
@@ -107,7 +108,7 @@ class CountingDataset(input_lib.DistributedDatasetsFromFunction):
         self._source = source
 
     def __iter__(self) -> Any:
-        loop = keras_fit.calling_epoch_loop()
+        loop = calling_epoch_loop()
         if self._source is not None and loop is not None and loop.building:
             return self._source.sample()
         iterator, number = self._begin()

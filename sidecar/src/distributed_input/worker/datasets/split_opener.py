@@ -140,7 +140,6 @@ class SplitOpener:
         split: int,
         batch_rows: int,
         skipped: int = 0,
-        *,
         inline: Callable[[], bool] = lambda: False,
     ) -> SplitIterator:
         """Return the elements of a split.
@@ -211,7 +210,7 @@ class SplitOpener:
                 return SplitIterator(shared, row, True)
         if inlined is not None:
             dataset = dataset.with_options(inline_maps.options())
-            identity = replace(identity, inline=True)
+            identity = replace(identity, inline=True, parallel_calls=0)
         needs_size = job.batched and batching.can_join(row)
         return iterate_dataset(
             dataset,

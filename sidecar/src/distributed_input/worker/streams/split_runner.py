@@ -224,7 +224,7 @@ class SplitRunner:
                 request.split,
                 rows,
                 skipped,
-                inline=inline or functools.partial(self._inlines, request.job),
+                inline or functools.partial(self._inlines, request.job),
             )
 
     def _inlines(self, job: types_pb2.Job) -> bool:

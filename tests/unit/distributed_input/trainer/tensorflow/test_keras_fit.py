@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from distributed_input.trainer.frameworks import keras_epochs
 from distributed_input.trainer.tensorflow import keras_fit
 
 
@@ -16,10 +17,10 @@ class Recording:
     """An iterable that records the loop that iterates over it."""
 
     def __init__(self) -> None:
-        self.loop: keras_fit.EpochLoop | None = None
+        self.loop: keras_epochs.EpochLoop | None = None
 
     def __iter__(self) -> Iterator[int]:
-        self.loop = keras_fit.calling_epoch_loop()
+        self.loop = keras_epochs.calling_epoch_loop()
         return iter([1])
 
 

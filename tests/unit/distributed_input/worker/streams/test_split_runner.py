@@ -104,7 +104,6 @@ class Splits:
         _split: int,
         batch: int,
         most: int,
-        *,
         inline: Callable[[], bool],
     ) -> SplitIterator:
         self.opened.append(batch)

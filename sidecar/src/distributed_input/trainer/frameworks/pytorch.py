@@ -6,6 +6,7 @@ writable (see `link/trainer/slots.py`): a program that writes to a tensor change
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -16,6 +17,9 @@ from distributed_input.api.errors import ConfigError, PositionError
 from distributed_input.link.trainer.slots import Batch
 from distributed_input.rows.decode import Ragged, Sparse, decode_leaves
 from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.frameworks import loops
+from distributed_input.trainer.frameworks.lazy_epoch import LazyEpoch, LoopCounter
 
 Input: TypeAlias = Any
 """A `trainer.input.Input`, which imports this module."""
@@ -74,24 +78,46 @@ def decoder(torch: Any, spec: ElementSpec, whole: bool) -> Callable[[Batch], Any
     return decode
 
 
-def dataset(torch: Any, data: Input, epoch: Callable[[], Iterator[Any]]) -> Any:
-    """Return an input as an IterableDataset whose items are batches; see `Input.torch`.
+def reader(torch: Any, consumer: Consumer) -> Callable[[int], Iterator[Any]]:
+    """Return the function from an epoch's generation to its batches, of an open job.
 
-    `epoch` begins the next epoch and returns its batches.
+    Raises:
+        ConfigError: see `check`.
     """
+    check(torch, consumer.spec)
+    decode = decoder(torch, consumer.spec, whole=not consumer.opened.unit_rows)
+    return functools.partial(consumer.decoded, decode)
+
+
+@functools.cache
+def _dataset_class(torch: Any) -> Any:
+    """Return the class of `dataset`, which needs PyTorch."""
 
     class Batches(torch.utils.data.IterableDataset):
+        def __init__(self, data: Input, epoch: Callable[[LoopCounter], Iterator[Any]]) -> None:
+            self._data = data
+            self._epoch = epoch
+            self._last: LoopCounter | None = None
+
         def __iter__(self) -> Iterator[Any]:
             if torch.utils.data.get_worker_info() is not None:
                 raise ConfigError(
-                    f"input {data.name} cannot be read in the processes of a DataLoader: the "
+                    f"input {self._data.name} cannot be read in the processes of a DataLoader: the "
                     "workers of the input already do their work. Use DataLoader(..., "
                     "batch_size=None, num_workers=0)"
                 )
-            return epoch()
+            return LazyEpoch(self._begin)
+
+        def _begin(self, counter: LoopCounter) -> Iterator[Any]:
+            counter.ahead = loops.batches_ahead(self._data.name)
+            last = self._last
+            if last is not None and last.ahead and not last.used:
+                self._data.restore(self._data.position())  # the loop has only looked at this epoch
+            self._last = counter
+            return self._epoch(counter)
 
         def state_dict(self) -> dict[str, bytes]:
-            return {_POSITION: data.position()}
+            return {_POSITION: self._data.position()}
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
             if _POSITION not in state:
@@ -99,26 +125,39 @@ def dataset(torch: Any, data: Input, epoch: Callable[[], Iterator[Any]]) -> Any:
                     f"the state has no {_POSITION!r}, but {sorted(state)}: load what state_dict() "
                     "of this dataset returned"
                 )
-            data.restore(state[_POSITION])
+            self._data.restore(state[_POSITION])
 
         def __reduce__(self) -> Any:
-            return data.__reduce__()
+            return self._data.__reduce__()
 
-    return Batches()
+    return Batches
+
+
+def dataset(torch: Any, data: Input, epoch: Callable[[LoopCounter], Iterator[Any]]) -> Any:
+    """Return an input as an IterableDataset whose items are batches; see `Input.torch`.
+
+    `epoch` begins the next epoch, with a counter of its loop, and returns its batches.
+    """
+    return _dataset_class(torch)(data, epoch)
+
+
+def is_dataset(value: Any) -> bool:
+    """Return whether `dataset` has made the value."""
+    return isinstance(value, _dataset_class(import_torch()))
 
 
 def _leaf(torch: Any, leaf: Leaf, value: Any) -> Any:
     """Return a decoded leaf with tensors in place of the arrays of numbers."""
     if isinstance(value, Ragged):
-        splits = (_tensor(torch, leaf.row_splits_dtype, one) for one in value.row_splits)
-        return Ragged(_tensor(torch, leaf.dtype, value.values), tuple(splits))
+        splits = (tensor(torch, leaf.row_splits_dtype, one) for one in value.row_splits)
+        return Ragged(tensor(torch, leaf.dtype, value.values), tuple(splits))
     if isinstance(value, Sparse):
-        indices, shape = (_tensor(torch, "int64", x) for x in (value.indices, value.dense_shape))
-        return Sparse(indices, _tensor(torch, leaf.dtype, value.values), shape)
-    return _tensor(torch, leaf.dtype, value)
+        indices, shape = (tensor(torch, "int64", x) for x in (value.indices, value.dense_shape))
+        return Sparse(indices, tensor(torch, leaf.dtype, value.values), shape)
+    return tensor(torch, leaf.dtype, value)
 
 
-def _tensor(torch: Any, dtype: str, array: Array) -> Any:
+def tensor(torch: Any, dtype: str, array: Array) -> Any:
     """Return an array as a tensor of the same memory, which it keeps alive."""
     if dtype == "string":
         return array
@@ -126,8 +165,8 @@ def _tensor(torch: Any, dtype: str, array: Array) -> Any:
         array = array.view(f"i{array.itemsize}")
     if not array.flags.writeable:
         array = np.asarray(_Writable(array))
-    tensor = torch.from_numpy(array)
-    return tensor.view(getattr(torch, dtype)) if dtype in _VIEWED else tensor
+    made = torch.from_numpy(array)
+    return made.view(getattr(torch, dtype)) if dtype in _VIEWED else made
 
 
 class _Writable:
