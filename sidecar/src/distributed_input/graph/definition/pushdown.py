@@ -158,7 +158,7 @@ class _Walk:
         inputs = []
         for name, dtype, shape in zip(node.input, types, shapes, strict=True):
             is_known = not shape.unknown_rank and len(shape.dim) < _MAX_RANK
-            if not is_known or not _can_slice(tf.dtypes.as_dtype(dtype)):
+            if not is_known or not can_slice(tf.dtypes.as_dtype(dtype)):
                 raise _NotPushedError
             part = tf.compat.v1.NodeDef(op="StridedSlice", input=[name, *bounds])
             part.attr["T"].type = dtype
@@ -185,6 +185,6 @@ class _Walk:
         return f"{self._name}/pushed_{len(self.made)}"
 
 
-def _can_slice(dtype: tf.DType) -> bool:
+def can_slice(dtype: tf.DType) -> bool:
     """Return whether TensorFlow can slice tensors of a type: not int4, for example."""
     return dtype.name in _SLICED

@@ -33,6 +33,7 @@ from distributed_input.graph.analysis.batches import find_batches
 from distributed_input.graph.definition import (
     caches,
     canonical,
+    gathering,
     node_defs,
     packing,
     pushdown,
@@ -196,7 +197,7 @@ class SplitOpener:
         sized = None
         if of.batch_rows and job.batched and row.is_static:
             sized = batching.with_batch_size(graph, of.batch_rows)
-        pushed = pushdown.push(graph if sized is None else sized)
+        pushed = gathering.gather(pushdown.push(graph if sized is None else sized))
         inlined = None
         if not found.is_serial and of.inline():
             inlined = inline_maps.inline_maps(pushed)
