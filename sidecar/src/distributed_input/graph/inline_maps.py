@@ -43,20 +43,22 @@ _NO_FLOATS = frozenset(
 _PARALLEL_ONLY = ("deterministic", "use_unbounded_threadpool")
 
 
-def inline_maps(graph_def: GraphDef) -> GraphDef | None:
-    """Return the graph with maps that run in the thread of their iterator, as a new graph.
-
-    None if it has no map, or if one may wait or runs Python: then all maps stay as they are. Use
-    `options` for the dataset.
-    """
+def can_inline(graph_def: GraphDef) -> bool:
+    """Return whether a graph has maps, and none of them may wait or runs Python."""
     maps = [node for node in node_defs.all_nodes(graph_def) if kind(node.op) in MAPS]
     library = node_defs.library(graph_def)
     called = node_defs.with_called(library, maps)
     computes = (
         node.op in library or kind(node.op) in MAPS or _computes(node.op) for node in called
     )
-    if not maps or not all(computes):
-        return None
+    return bool(maps) and all(computes)
+
+
+def inline_maps(graph_def: GraphDef) -> GraphDef:
+    """Return the graph with maps that run in the thread of their iterator, as a new graph.
+
+    `can_inline` must have returned True. Use `options` for the dataset.
+    """
     out = node_defs.copy_of(graph_def)
     library = node_defs.library(out)
     for node in node_defs.all_nodes(out):

@@ -62,6 +62,7 @@ class StateIdentity:
         parallel_calls: the largest `num_parallel_calls` of its maps; 0 if no map has a number:
             AUTOTUNE uses about as many calls as there are CPUs.
         skip: where the dataset can skip rows; None: it cannot.
+        may_inline: whether its maps could run in the thread of the split, and do not.
         inline: whether its maps run in the thread of the split. States have it beside the key.
     """
 
@@ -69,6 +70,7 @@ class StateIdentity:
     problem: str
     parallel_calls: int = 0
     skip: RowSkip | None = None
+    may_inline: bool = False
     inline: bool = False
 
 

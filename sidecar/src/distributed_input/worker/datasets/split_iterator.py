@@ -39,6 +39,7 @@ class SplitIterator:
         from_python: whether the dataset is a Python iterable. It may write each element to the same
             memory, and its elements stay as they are.
         skipped: number of rows of the split before `elements`.
+        may_inline: whether the dataset's maps could run in its thread, and do not.
         leaves_of: from an element to its leaves; None: an element has the structure of the row.
         encode: from an element to its rows; None: see `rows.encode`. Then `leaves_of` is not used.
     """
@@ -50,6 +51,7 @@ class SplitIterator:
     parallel_calls: int = 0
     from_python: bool = False
     skipped: int = 0
+    may_inline: bool = False
     leaves_of: Callable[[Any], list[Any]] | None = None
     encode: Callable[[Any], EncodedRows] | None = None
 
@@ -99,7 +101,10 @@ def iterate_dataset(
     elif identity is not None and not skipped:
         elements = state = SavableIterator(elements, identity)
     calls = identity.parallel_calls if identity is not None else 0
-    return SplitIterator(elements, row, batched, state, calls, False, skipped, leaves_of, encode)
+    may_inline = identity is not None and identity.may_inline
+    return SplitIterator(
+        elements, row, batched, state, calls, False, skipped, may_inline, leaves_of, encode
+    )
 
 
 class ComponentIterator:

@@ -198,10 +198,10 @@ class SplitOpener:
         if of.batch_rows and job.batched and row.is_static:
             sized = batching.with_batch_size(graph, of.batch_rows)
         pushed = gathering.gather(pushdown.push(graph if sized is None else sized))
-        inlined = None
-        if not found.is_serial and of.inline():
-            inlined = inline_maps.inline_maps(pushed)
-        dataset = serialization.instantiate(inlined or pushed, found.element_spec)
+        may_inline = not found.is_serial and inline_maps.can_inline(pushed)
+        is_inlined = may_inline and of.inline()
+        final = inline_maps.inline_maps(pushed) if is_inlined else pushed
+        dataset = serialization.instantiate(final, found.element_spec)
         dataset._functions_of = found.functions  # noqa: SLF001 - an attribute that we add
         if found.is_serial:
             dataset = determinism.run_serially(dataset)
@@ -209,7 +209,8 @@ class SplitOpener:
             shared = self._share(of, row, graph, dataset)
             if shared is not None:
                 return SplitIterator(shared, row, True)
-        if inlined is not None:
+        identity = replace(identity, may_inline=may_inline and not is_inlined)
+        if is_inlined:
             dataset = dataset.with_options(inline_maps.options())
             identity = replace(identity, inline=True, parallel_calls=0)
         needs_size = job.batched and batching.can_join(row)

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.graph.batching import can_batch, can_join
@@ -33,9 +33,13 @@ _MAX_DATASETS = 1000
 
 @dataclass
 class _DatasetRate:
-    """What is known about a dataset: rows a second, rows made in parallel, mean bytes of a row."""
+    """What is known about a dataset: rows a second, rows made in parallel, mean bytes of a row.
+
+    `estimate` are the rows a second of a few elements, also if they are too slow for a rate.
+    """
 
     rate: float | None = None
+    estimate: float | None = None
     calls: int = 0
     row_bytes: float | None = None
 
@@ -82,7 +86,12 @@ class BatchSizer:
 
     def is_quick(self, job: types_pb2.Job) -> bool:
         """Return whether a row is known to take less than a millisecond."""
-        return (self._of(job).rate or 0.0) > _QUICK_ROWS
+        measured = self._of(job)
+        return (measured.rate or measured.estimate or 0.0) > _QUICK_ROWS
+
+    def record_estimate(self, job: types_pb2.Job, estimate: float) -> None:
+        """Record the rate of a few elements, which may be less exact than others."""
+        self._of(job).estimate = estimate
 
     def record_rate(self, job: types_pb2.Job, rate: float) -> None:
         """Record the rate of the job's dataset, in rows a second."""
@@ -100,9 +109,19 @@ class BatchSizer:
         self._of(job).calls = min(calls, _MOST_PARALLEL_ROWS)
 
 
-def measure_rate(
-    split: SplitIterator, rows: int, endless: bool = False
-) -> tuple[SplitIterator, float | None]:
+class Measured(NamedTuple):
+    """A split from its first element on, and its rate in rows a second.
+
+    The rate is None if the split is so slow that the elements should not be produced a second time.
+    The estimate has the rate of a few elements also then; 0: unknown.
+    """
+
+    split: SplitIterator
+    rate: float | None
+    estimate: float
+
+
+def measure_rate(split: SplitIterator, rows: int, endless: bool = False) -> Measured:
     """Measure the rate of a split on its first elements.
 
     Args:
@@ -110,23 +129,22 @@ def measure_rate(
         rows: approximate number of rows in an element.
         endless: whether the split never ends. Its elements keep their size, so its rate is worth
             more than one attempt, and up to _START_SECONDS to the first element do not count.
-
-    Returns:
-        The split from its first element on, and its rate in rows a second. The rate is None if the
-        split is so slow that the elements should not be produced a second time.
     """
     measured: deque[Any] = deque()
     error: Exception | None = None
-    rate: float | None = None
+    rate, estimate = None, 0.0
     try:
         began = time.perf_counter()
         measured.append(next(split.elements))
         first = time.perf_counter() - began
+        estimate = rows / max(first, 1e-6)
         before = first if first > _START_SECONDS or not endless else 0.0
         for _ in range(_ENDLESS_ATTEMPTS if endless else 1):
             count, seconds = _take_quick(split.elements, measured, _MEASURE_SECONDS - before)
+            if count:
+                estimate = count * rows / max(seconds, 1e-6)
             if count and before + seconds < _MEASURE_SECONDS:
-                rate = count * rows / max(seconds, 1e-6)
+                rate = estimate
                 break
             if seconds > _LONG_SECONDS:
                 break
@@ -134,7 +152,8 @@ def measure_rate(
         pass
     except Exception as raised:  # noqa: BLE001 - raised again after the measured elements
         error = raised
-    return replace(split, elements=_from_first(measured, error, split.elements)), rate
+    rest = replace(split, elements=_from_first(measured, error, split.elements))
+    return Measured(rest, rate, estimate)
 
 
 def _take_quick(elements: Iterator[Any], taken: deque[Any], limit: float) -> tuple[int, float]:

@@ -195,12 +195,13 @@ class SplitRunner:
         if better != rows:
             rows, elements = better, self._open_with(request, better, skipped)
         if rows and not self._batch_sizer.has_rate(request.job):
-            elements, rate = measure_rate(elements, rows, request.job.infinite)
+            elements, rate, estimate = measure_rate(elements, rows, request.job.infinite)
+            self._batch_sizer.record_estimate(request.job, estimate)
             if rate is not None:
                 self._batch_sizer.record_rate(request.job, rate)
-                better = self._element_rows(request)
-                if better != rows:
-                    rows, elements = better, self._open_with(request, better, skipped)
+            better = self._element_rows(request)
+            if better != rows or (elements.may_inline and self._inlines(request.job)):
+                rows, elements = better, self._open_with(request, better, skipped)
         return _Opened(elements, rows)
 
     def _element_rows(self, request: worker_pb2.StreamRequest) -> int:

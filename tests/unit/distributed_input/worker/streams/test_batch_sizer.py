@@ -85,7 +85,7 @@ def test_elements_stay_as_they_are_without_a_global_batch_size() -> None:
 
 
 def test_measuring_loses_no_element() -> None:
-    split, rate = measure_rate(split_of(iter(range(10))), rows=8)
+    split, rate, _ = measure_rate(split_of(iter(range(10))), rows=8)
     assert rate is not None
     assert rate > 8 / 0.01
     assert list(split.elements) == list(range(10))
@@ -93,7 +93,7 @@ def test_measuring_loses_no_element() -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_one_element_is_not_enough_for_a_rate(count: int) -> None:
-    split, rate = measure_rate(split_of(iter(range(count))), rows=8)
+    split, rate, _ = measure_rate(split_of(iter(range(count))), rows=8)
     assert rate is None
     assert list(split.elements) == list(range(count))
 
@@ -131,9 +131,26 @@ def test_an_endless_split_is_measured_again_after_a_pause(
 ) -> None:
     slow = SlowElements(*seconds)
     monkeypatch.setattr(batch_sizer, "time", slow)
-    split, found = measure_rate(split_of(slow.elements), rows=1, endless=True)
+    split, found, _ = measure_rate(split_of(slow.elements), rows=1, endless=True)
     assert found == (rate and pytest.approx(rate))
     assert list(split.elements) == list(range(len(seconds)))
+
+
+def test_slow_elements_have_an_estimate_without_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowElements(0.5, 0.02, 0.02, 0.02, 0.02)
+    monkeypatch.setattr(batch_sizer, "time", slow)
+    _, rate, estimate = measure_rate(split_of(slow.elements), rows=40, endless=True)
+    assert (rate, estimate) == (None, pytest.approx(2000.0))
+
+
+@pytest.mark.parametrize(("rate", "is_quick"), [(900.0, False), (1100.0, True)])
+def test_a_dataset_is_quick_by_its_rate_or_else_by_an_estimate(rate: float, is_quick: bool) -> None:
+    sizer = BatchSizer()
+    assert not sizer.is_quick(job_of())
+    sizer.record_estimate(job_of(), rate)
+    assert sizer.is_quick(job_of()) is is_quick
+    sizer.record_rate(job_of(), 2000.0 - rate)
+    assert sizer.is_quick(job_of()) is not is_quick
 
 
 def test_slow_elements_are_not_produced_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +163,9 @@ def test_slow_elements_are_not_produced_again(monkeypatch: pytest.MonkeyPatch) -
             produced.append(i)
             yield i
 
-    split, rate = measure_rate(split_of(slow()), rows=8)
+    split, rate, estimate = measure_rate(split_of(slow()), rows=8)
     assert rate is None
+    assert estimate == pytest.approx(400.0)
     assert produced == [0]
     assert list(split.elements) == produced == [0, 1, 2]
 
@@ -157,7 +175,7 @@ def test_an_error_is_raised_after_the_elements_before_it() -> None:
         yield 1
         raise ValueError("bad record")
 
-    split, rate = measure_rate(split_of(broken()), rows=8)
+    split, rate, _ = measure_rate(split_of(broken()), rows=8)
     assert rate is None
     assert next(split.elements) == 1
     with pytest.raises(ValueError, match="bad record"):

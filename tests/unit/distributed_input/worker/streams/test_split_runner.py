@@ -5,6 +5,7 @@ This module is long because all tests use one fake split.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from distributed_input.worker.states.saved_state import KEY_BYTES, StateError, d
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
 from distributed_input.worker.streams import batch_sizer, split_runner
-from distributed_input.worker.streams.batch_sizer import BatchSizer
+from distributed_input.worker.streams.batch_sizer import BatchSizer, Measured
 from distributed_input.worker.streams.split_runner import SplitRunner
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, rows_in
 
@@ -94,6 +95,7 @@ class Splits:
     produced: int = 0
     calls: int = 0
     opened: list[int] = field(default_factory=list)
+    may_inline: bool = False
     inline: list[bool] = field(default_factory=list)
 
     def open(
@@ -114,7 +116,10 @@ class Splits:
             raise OSError("the graph cannot be changed")
         elements.skip(skipped)
         state = None if skipped else elements
-        return SplitIterator(elements, ROW, True, state, self.calls, skipped=skipped)
+        may_inline = self.may_inline and not self.inline[-1]
+        return SplitIterator(
+            elements, ROW, True, state, self.calls, skipped=skipped, may_inline=may_inline
+        )
 
 
 def request_of(start: int = 0, token: bytes = b"", **fields: Any) -> worker_pb2.StreamRequest:
@@ -237,6 +242,20 @@ def test_quick_maps_run_in_one_thread_where_many_splits_run(
         runner._batch_sizer.record_rate(request_of().job, rate)
     list(runner.blocks(request_of(), StreamCounters()))
     assert splits.inline[0] == (is_crowded and rate == 1100.0)
+
+
+@pytest.mark.parametrize("is_crowded", [False, True])
+@pytest.mark.parametrize("may_inline", [False, True])
+def test_a_split_that_turns_out_to_be_quick_is_opened_again(
+    is_crowded: bool, may_inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = functools.partial(Measured, rate=None, estimate=2000.0)
+    monkeypatch.setattr(split_runner, "measure_rate", lambda split, *_: quick(split))
+    splits: Any = Splits(may_inline=may_inline)
+    runner = SplitRunner(splits, SplitStates(), lambda: is_crowded)
+    list(runner.blocks(request_of(), StreamCounters()))
+    assert splits.inline == ([False, True] if is_crowded and may_inline else [False])
+    assert splits.produced <= 2 * ROWS
 
 
 @pytest.mark.parametrize("problem", ["other dataset", "refused by TensorFlow", "broken"])
