@@ -109,7 +109,7 @@ class BatchSizer:
         self._of(job).calls = min(calls, _MOST_PARALLEL_ROWS)
 
 
-class Measured(NamedTuple):
+class MeasuredSplit(NamedTuple):
     """A split from its first element on, and its rate in rows a second.
 
     The rate is None if the split is so slow that the elements should not be produced a second time.
@@ -121,7 +121,7 @@ class Measured(NamedTuple):
     estimate: float
 
 
-def measure_rate(split: SplitIterator, rows: int, endless: bool = False) -> Measured:
+def measure_rate(split: SplitIterator, rows: int, endless: bool = False) -> MeasuredSplit:
     """Measure the rate of a split on its first elements.
 
     Args:
@@ -153,7 +153,7 @@ def measure_rate(split: SplitIterator, rows: int, endless: bool = False) -> Meas
     except Exception as raised:  # noqa: BLE001 - raised again after the measured elements
         error = raised
     rest = replace(split, elements=_from_first(measured, error, split.elements))
-    return Measured(rest, rate, estimate)
+    return MeasuredSplit(rest, rate, estimate)
 
 
 def _take_quick(elements: Iterator[Any], taken: deque[Any], limit: float) -> tuple[int, float]:

@@ -27,7 +27,7 @@ from distributed_input.worker.states.saved_state import KEY_BYTES, StateError, d
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
 from distributed_input.worker.streams import batch_sizer, split_runner
-from distributed_input.worker.streams.batch_sizer import BatchSizer, Measured
+from distributed_input.worker.streams.batch_sizer import BatchSizer, MeasuredSplit
 from distributed_input.worker.streams.split_runner import SplitRunner
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, rows_in
 
@@ -249,7 +249,7 @@ def test_quick_maps_run_in_one_thread_where_many_splits_run(
 def test_a_split_that_turns_out_to_be_quick_is_opened_again(
     is_crowded: bool, may_inline: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = functools.partial(Measured, rate=None, estimate=2000.0)
+    quick = functools.partial(MeasuredSplit, rate=None, estimate=2000.0)
     monkeypatch.setattr(split_runner, "measure_rate", lambda split, *_: quick(split))
     splits: Any = Splits(may_inline=may_inline)
     runner = SplitRunner(splits, SplitStates(), lambda: is_crowded)
