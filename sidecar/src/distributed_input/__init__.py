@@ -9,7 +9,7 @@ with distributed_input.connect("train") as train:
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
 from distributed_input.api.errors import (
@@ -59,19 +59,21 @@ __all__ = [
     "local",
 ]
 
+_FRAMEWORKS = ("keras", "transformers")
+"""Packages with a module of the same name here."""
 _LATER = {
-    "keras": "distributed_input.keras",
+    **{name: f"distributed_input.{name}" for name in _FRAMEWORKS},
     "local": "distributed_input.runner.local",
     "LocalRun": "distributed_input.runner.local",
-    "transformers": "distributed_input.transformers",
 }
-"""Modules that are imported on first use: those for frameworks, and the runner's."""
+"""Modules that are imported on first use."""
 
 
 def __dir__() -> list[str]:
     """Return the public names, which completion shows, and not what this module imports."""
     special = [name for name in globals() if name.startswith("__")]
-    return sorted({*special, *__all__, *_LATER})
+    installed = [name for name in _FRAMEWORKS if importlib.util.find_spec(name)]
+    return sorted({*special, *__all__, *installed})
 
 
 if not TYPE_CHECKING:
