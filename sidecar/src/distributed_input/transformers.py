@@ -36,7 +36,7 @@ class InputMixin:
     Other datasets are read as usual. Set `max_steps`, because the length of an epoch is not known.
     """
 
-    # Of the Trainer.
+    # The Trainer has these.
     args: Any
     train_dataset: Any
     eval_dataset: Any

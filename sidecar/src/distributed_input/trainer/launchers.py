@@ -1,7 +1,7 @@
 """The rank of this process among all that train together, as launchers such as torchrun set it.
 
 A launcher starts several processes on a machine. If their trainer has as many ranks
-(`distributed-input.dev/ranks-per-trainer`), each of them is a consumer. Otherwise only one of them
+(`distributed-input.dev/ranks-per-trainer`), each process is a consumer. Otherwise only one process
 can read. Nothing here imports a framework.
 """
 
@@ -97,7 +97,7 @@ def _from_variables(env: Mapping[str, str]) -> trainer_pb2.Rank | None:
 
 
 def _from_tf_config(env: Mapping[str, str]) -> trainer_pb2.Rank | None:
-    """Return the rank among the tasks chief, master and worker. None: it is not one of them."""
+    """Return the rank among the tasks chief, master and worker; None for other tasks."""
     try:
         config = json.loads(env.get("TF_CONFIG", ""))
         kind, index = config["task"]["type"], int(config["task"]["index"])

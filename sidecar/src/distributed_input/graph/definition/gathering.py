@@ -48,7 +48,7 @@ def gather(graph_def: GraphDef) -> GraphDef:
 def _between(nodes: dict[str, NodeDef], used: Counter[str], batch: NodeDef) -> list[NodeDef]:
     """Return the ops before a batch up to `from_tensor_slices`, which comes last.
 
-    [] if one of them looks at elements, or if another op reads it, too.
+    [] if an op in between looks at elements, or if a second op reads its elements.
     """
     found: list[NodeDef] = []
     node = node_defs.input_node(nodes, batch)

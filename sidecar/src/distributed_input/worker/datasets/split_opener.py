@@ -209,10 +209,11 @@ class SplitOpener:
             shared = self._share(of, row, graph, dataset)
             if shared is not None:
                 return SplitIterator(shared, row, True)
-        identity = replace(identity, may_inline=may_inline and not is_inlined)
         if is_inlined:
             dataset = dataset.with_options(inline_maps.options())
             identity = replace(identity, inline=True, parallel_calls=0)
+        elif may_inline:
+            identity = replace(identity, may_inline=True)
         needs_size = job.batched and batching.can_join(row)
         return iterate_dataset(
             dataset,
