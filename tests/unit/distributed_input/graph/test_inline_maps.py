@@ -149,7 +149,7 @@ def _stateful() -> tf.data.Dataset:
     return tf.data.Dataset.range(3).map(lambda _: tf.random.uniform([]))
 
 
-@pytest.mark.parametrize("build", [_python, _reads, _calls, _inner, _stateful], ids=str)
+@pytest.mark.parametrize("build", [_python, _reads, _calls, _inner, _stateful])
 def test_maps_that_may_wait_stay_parallel(build: _Build) -> None:
     assert _inlined(build()) is None
 
