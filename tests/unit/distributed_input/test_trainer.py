@@ -115,6 +115,7 @@ def test_opening_a_job_that_the_sidecar_does_not_answer(
     mine.close()
 
 
+@pytest.mark.slow
 def test_opening_a_job_on_sidecars_that_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -202,6 +202,7 @@ def test_batches_that_are_padded_together_stay_rows() -> None:
     assert sorted(rows(job, made)) == elements(pairs)
 
 
+@pytest.mark.slow
 def test_a_batch_in_a_function_makes_rows_and_a_warning() -> None:
     def windows(ctx: Any, asks: bool = False) -> Data:
         mine = Data.range(104).shard(ctx.num_input_pipelines, ctx.input_pipeline_id)

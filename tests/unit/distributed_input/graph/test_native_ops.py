@@ -120,6 +120,7 @@ def check(spec: Any, batch: Any) -> None:
     assert found.hashes.tolist() == hashes.tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(batches())
 def test_packs_any_rows_as_python_does(batch: dict[str, Any]) -> None:

@@ -112,6 +112,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("num_splits", [1, 3, 40])
 def test_data_sharding_reads_every_element_once(source: str, num_splits: int) -> None:

@@ -474,6 +474,7 @@ def test_a_garbage_collected_consumer_ends_its_watcher(sidecar: Sidecar) -> None
         assert not watcher.is_alive()
 
 
+@pytest.mark.slow
 def test_a_sidecar_that_reports_progress_extends_the_deadline(
     sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:

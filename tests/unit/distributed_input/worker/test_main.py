@@ -51,6 +51,7 @@ def test_without_tensorflow_the_error_names_what_to_install(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_sets_of_strings_have_the_same_order_in_all_workers(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise RuntimeError(f\"order {hash('a')}\")")
     command = (sys.executable, "-m", "distributed_input.worker", "--dispatcher", "localhost:1")

@@ -26,6 +26,7 @@ from tests.unit.distributed_input.graph.graphcases import run
 Data: TypeAlias = tf.data.Dataset
 
 
+@pytest.mark.slow
 @given(rows=st.integers(0, 20), size=st.integers(1, 8))
 def test_all_rows_remain_in_the_batches(rows: int, size: int) -> None:
     dataset = Data.range(rows).batch(size, drop_remainder=True).prefetch(1)

@@ -61,6 +61,7 @@ _OPS: st.SearchStrategy[_Op] = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 20),
     st.lists(_OPS, max_size=4),

@@ -73,6 +73,7 @@ _OPS: st.SearchStrategy[_Op] = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(_SOURCES, st.lists(_OPS, max_size=5), st.integers(1, 5), st.integers(0, 4))
 def test_the_elements_and_their_order_are_those_of_the_shard(
     source: tf.data.Dataset, ops: list[_Op], num: int, index: int

@@ -136,6 +136,7 @@ GENERATORS = {"generator": from_generator, "generator in cond": generator_in_con
 CASES = {name: (lambda it=it: it) for name, it in UNIFORM.items()} | GENERATORS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_values_do_not_depend_on_the_number_of_parallel_calls(name: str) -> None:
     function = CASES[name]()
@@ -164,6 +165,7 @@ def test_values_are_uniform_and_independent(name: str) -> None:
     assert np.abs(following).max() < limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", GENERATORS.values())
 def test_splits_that_are_open_at_once_have_their_own_generators(make: Any) -> None:
     dataset = mapped(make(), parallel=None)
@@ -259,6 +261,7 @@ def keras_layers() -> Callable[[tf.Tensor], tf.Tensor]:
     return lambda _: layers(image(), training=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: image_ops, keras_layers])
 def test_augmentations_of_images_differ_between_elements_and_repeat(make: Any) -> None:
     function = make()

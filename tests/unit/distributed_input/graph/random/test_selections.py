@@ -270,6 +270,7 @@ INDEPENDENT: dict[str, Make] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_what_follows_the_selection_differs_between_splits(name: str) -> None:
     first, second = epochs_of(INDEPENDENT[name])

@@ -54,6 +54,7 @@ def _queue_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_POLL_SECONDS", 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waited_before", [False, True])
 def test_trainers_may_pause_for_longer_than_the_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited_before: bool

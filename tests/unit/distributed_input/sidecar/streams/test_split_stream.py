@@ -144,6 +144,7 @@ def test_rows_received_before_an_error_are_returned_before_it(served: Served) ->
     assert not shared.stats.reconnects
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "calls"),
     [
@@ -175,6 +176,7 @@ def test_a_dataset_error_of_three_attempts_is_raised(pool: WorkerPool) -> None:
     assert len(worker.requests) == 3
 
 
+@pytest.mark.slow
 def test_each_row_restarts_the_timeout(pool: WorkerPool) -> None:
     worker = ScriptedWorker(*[(1, LEAVING)] * 6, seconds=0.3)
     assert read(pool, worker, timeout=1.0) == ROWS
@@ -455,6 +457,7 @@ def test_an_assumed_start_behind_the_end_is_no_difference(served: Served) -> Non
     assert (stream.total, shared.stats.mismatches) == (4, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "fails"),
     [([2, 4, 6, 8], False), ([6, 2, 2, 2, 2], True), ([3, 3, 3, 3, 3, 3], True)],

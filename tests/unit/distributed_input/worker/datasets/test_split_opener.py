@@ -157,6 +157,7 @@ def test_a_dataset_that_depends_on_the_epoch_is_built_for_each_epoch(calls, func
     assert values[0] == values[2] != values[1]
 
 
+@pytest.mark.slow
 def test_splits_share_large_arrays(calls, tmp_path):
     large = job_of("rows", '{"size": 5000000}')
     folder = tmp_path / "arrays"
@@ -272,6 +273,7 @@ def rows_of_all(job: types_pb2.Job, epoch: int, batch_rows: int) -> list[list[tu
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "passes"), [("records", 1), ("mapped_records", 0), ("python_records", 0)]
 )
@@ -411,6 +413,7 @@ def test_the_last_batch_op_gets_the_rows_of_an_element(
     assert split.state.key == other.state.key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*PIPELINES} - {"`sample_from_datasets`"}))
 def test_splits_mix_rows_as_one_process_does(name: str) -> None:
     split, whole = in_splits(PIPELINES[name], 3000, 8), alone(PIPELINES[name], 3000)

@@ -118,6 +118,7 @@ def test_the_distance_to_a_state_grows_with_its_age(gaps: list[int]) -> None:
         assert found == best or position - found <= module._MAX_GAP * (newest - position)
 
 
+@pytest.mark.slow
 def test_few_states_of_a_long_split_are_kept() -> None:
     kept: list[int] = []
     for row in range(1, 3000):
