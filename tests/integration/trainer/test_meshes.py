@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from distributed_input.api.environment import DIR_ENV
+from testing.documentation.blocks import ROOT, blocks
 from testing.integration.cluster import Cluster, Sidecar, spec
 
 PROGRAM = Path(__file__).parents[3] / "testing" / "integration" / "mesh_trainer.py"
+GUIDE = ROOT / "docs" / "meshes.md"
 DATA, MODEL = 2, 2
 ROWS, BATCH = 160, 16
 INPUT = spec(
@@ -35,12 +37,12 @@ class Rank:
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder, self.rank = folder, rank
 
-    def start(self, position: str = "") -> None:
+    def start(self, position: str = "", program: Sequence[str] = (str(PROGRAM), str(DATA))) -> None:
         size = str(DATA * MODEL)
         numbers = {"RANK": str(self.rank), "LOCAL_RANK": str(self.rank)}
         numbers |= {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
         self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(DATA), *filter(None, [position])],
+            [sys.executable, *program, *filter(None, [position])],
             env={**os.environ, **numbers, DIR_ENV: str(self._folder)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -117,6 +119,22 @@ def test_a_group_gets_equal_batches_that_are_sent_once(cluster: Cluster) -> None
         found = steps(ranks)
     assert sorted(found) == list(range(ROWS))
     assert sent_rows(cluster, before + ROWS) == before + ROWS
+
+
+def test_the_example_of_the_guide_runs(cluster: Cluster) -> None:
+    (block,) = [b for b in blocks("meshes.md", GUIDE.read_text()) if b.language == "python"]
+    assert len(block.text.splitlines()) <= 10
+    (sidecar,) = cluster.add_sidecars({"train": INPUT}, 1, ranks_per_trainer=DATA)
+    ranks = [Rank(sidecar.shared, rank) for rank in range(DATA * MODEL)]
+    for rank in ranks:
+        rank.start(program=("-c", block.text))
+    read = [rank.process.communicate(timeout=60)[0].splitlines() for rank in ranks]
+    cluster.remove([sidecar])
+    assert (read[0], read[2]) == (read[1], read[3])
+    found = [
+        number for lines in (read[0], read[2]) for line in lines for number in json.loads(line)
+    ]
+    assert sorted(found) == list(range(ROWS))
 
 
 def test_the_death_of_a_reader_and_of_the_sidecar_loses_no_row(cluster: Cluster) -> None:
