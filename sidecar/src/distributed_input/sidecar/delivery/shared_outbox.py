@@ -97,7 +97,7 @@ class SharedOutbox:
         acks: this object, which has the acknowledgements of all readers.
         lock: guards the readers and their fields.
         next: the place behind the units that were sent.
-        failed: the pass has failed.
+        failed: the pass has ended before the end of the epochs.
     """
 
     def __init__(self, slots: SlotPool, waiting: dict[str, str]) -> None:
@@ -252,6 +252,8 @@ class SharedOutbox:
             except Cancelled:
                 if not cancelled.is_set():
                     self.remove(reader)
+        if self.closed:
+            self.failed = True  # a reader that comes needs another pass
         if cancelled.is_set() or self.closed:
             raise Cancelled
 

@@ -173,6 +173,8 @@ class ReaderGroup:
             self.is_over = is_last = not self._members
             if is_last:
                 self._stop_timer()
+            elif self._is_complete and not self._outbox.failed:
+                self._advance()
             elif self._timer is not None:
                 with contextlib.suppress(PositionError):  # the one that started last has got it
                     self._complete()
@@ -388,8 +390,11 @@ class ReaderGroup:
 
     def _advance(self) -> None:
         """Let the pass read one more epoch ahead, once all readers have started the one before."""
-        places = [one.begin.epoch for one in self._outbox.readers if one.started]
-        if len(places) == len(self._outbox.readers) and min(places) == self._epoch + 1:
+        readers = self._outbox.readers
+        if not readers or not all(one.started for one in readers):
+            return
+        # More than one if a reader that was behind is gone.
+        while min(one.begin.epoch for one in readers) > self._epoch:
             self._generation, self._epoch = self._generation + 1, self._epoch + 1
             self._epochs.start(
                 trainer_pb2.StartEpoch(generation=self._generation, epoch=self._epoch)

@@ -138,6 +138,11 @@ def test_the_death_of_a_reader_does_not_stop_the_other(group: Group) -> None:
     group.send(0, 1)
     assert group.numbers(1) == [(8, 0), (8, 1)]
     assert group.outbox.readers == [group.readers[1]]
+    assert not group.outbox.failed
+    group.ends[1].close()
+    with pytest.raises(Cancelled):
+        group.send(2)
+    assert group.outbox.failed, "a reader that comes back needs another pass"
 
 
 def test_a_unit_counts_once_all_readers_have_acknowledged_it(group: Group) -> None:

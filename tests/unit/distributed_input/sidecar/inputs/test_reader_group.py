@@ -26,21 +26,21 @@ def read(reader: Consumer) -> list[bytes]:
 
 def test_readers_get_equal_units_that_are_fetched_once(tmp_path: Path) -> None:
     with running(tmp_path) as system:
-        job = system.add_sidecar(epochs=2)
+        job = system.add_sidecar(epochs=4)
         readers = [system.connect(rank=member(rank)) for rank in (4, 5)]
-        for _ in range(2):
+        for _ in range(4):
             with ThreadPoolExecutor(2) as pool:
                 first, second = pool.map(read, readers)
             assert first == second
             assert len(first) == ROWS // BATCH
-        eventually(lambda: job.sessions.stats().rows == 2 * ROWS)
-        assert job.sessions.stats().batches == 2 * ROWS // BATCH
-        assert job.streams.bytes == 2 * ROWS * 8, "the workers have sent each row once"
+        eventually(lambda: job.sessions.stats().rows == 4 * ROWS)
+        assert job.sessions.stats().batches == 4 * ROWS // BATCH
+        assert job.streams.bytes == 4 * ROWS * 8, "the workers have sent each row once"
         readers[0].close()
         assert not job.sessions.is_idle
         readers[1].close()
         eventually(lambda: job.sessions.is_idle and job.slots.used == 0)
-        assert job.sessions.stats().rows == 2 * ROWS
+        assert job.sessions.stats().rows == 4 * ROWS
 
 
 def test_a_reader_that_returns_continues_at_its_position(tmp_path: Path) -> None:
@@ -61,6 +61,23 @@ def test_a_reader_that_returns_continues_at_its_position(tmp_path: Path) -> None
         assert len(found[0]) == ROWS // BATCH
         for one in (*readers, again):
             one.close()
+
+
+def test_the_others_read_on_if_one_has_ended(tmp_path: Path) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar(epochs=4)
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(read, readers))
+        assert len(read(readers[0])) == ROWS // BATCH
+        third = readers[0].units(readers[0].begin())  # the other one has not started the second
+        group = job.sessions.current
+        assert isinstance(group, ReaderGroup)
+        eventually(lambda: group._outbox.readers[0].begin.epoch == 2)
+        readers[1].close()
+        assert sum(1 for _ in third) == ROWS // BATCH
+        assert len(read(readers[0])) == ROWS // BATCH
+        readers[0].close()
 
 
 def test_a_reader_waits_for_the_others_and_the_error_names_them(tmp_path: Path) -> None:
