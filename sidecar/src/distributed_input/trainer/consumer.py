@@ -58,7 +58,8 @@ class Consumer:
         rank: the rank of this process, if the program sets it; None: as a launcher sets it.
 
     Attributes:
-        source: the folder of the sidecar, the full name of the job, and the consumer's index.
+        source: the folder of the sidecar, the full name of the job, the consumer's index
+            and the rank of this process.
         prefetches: units are prefetched and no counter counts the loop's steps.
     """
 
@@ -83,7 +84,8 @@ class Consumer:
         self._step_counter: StepCounter | None = None
         self.prefetches = False
         self._connect(timeout)
-        self.source = folder, self.welcome.config.name, self.welcome.consumer
+        process = self.welcome.consumer, self._session.process
+        self.source = folder, self.welcome.config.name, process
         open_consumers.add(self)
 
     @property

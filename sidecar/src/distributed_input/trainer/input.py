@@ -41,6 +41,8 @@ def connect(
     job: str | None = None,
     rank: int | None = None,
     world_size: int | None = None,
+    data_rank: int | None = None,
+    data_size: int | None = None,
     timeout: float = 60.0,
     accept_changed_dataset: bool = False,
 ) -> Input:
@@ -55,6 +57,10 @@ def connect(
             several ranks, the default is the rank that torchrun, mpirun, srun, TF_CONFIG or
             jax.distributed has set.
         world_size: the number of these processes. Pass it together with `rank`.
+        data_rank: the index of this process's group, from 0, if several processes read the same
+            batches: a tensor-, context- or pipeline-parallel group. Its rows are fetched once.
+        data_size: the number of groups, which divides the number of all processes. All processes
+            of a group are in one trainer. Pass it together with `data_rank`.
         timeout: seconds to wait for the sidecar, or a quarter of them if its folder is missing.
         accept_changed_dataset: restore positions that were saved with another dataset, or before
             its files or code changed. Rows may then be repeated or skipped. Default: such a
@@ -76,7 +82,9 @@ def connect(
         timeout,
         check_name(job_name),
         accept_changed_dataset,
-        launchers.requested_rank(rank, world_size),
+        launchers.requested_data_rank(
+            data_rank, data_size, launchers.requested_rank(rank, world_size)
+        ),
     )
     return Input(consumer)
 

@@ -87,6 +87,56 @@ def requested_rank(index: int | None, count: int | None) -> trainer_pb2.Rank | N
     )
 
 
+def process_of(rank: trainer_pb2.Rank | None) -> int:
+    """Return a number that differs for the processes of a trainer."""
+    if rank is None:
+        return 0
+    return rank.reader if rank.readers > 1 else rank.index
+
+
+def requested_data_rank(
+    index: int | None, count: int | None, requested: trainer_pb2.Rank | None
+) -> trainer_pb2.Rank | None:
+    """Return the data rank that the program requests, or `requested` if it passes neither value.
+
+    Args:
+        index: the data rank of this process.
+        count: the number of data ranks.
+        requested: the rank among all processes, if the program passes it.
+
+    Raises:
+        ConfigError: only one value is passed, they are no rank, or the number of processes is
+            unknown or not divided by `count`.
+    """
+    if index is None and count is None:
+        return requested
+    source = f"connect(data_rank={index!r}, data_size={count!r})"
+    if type(index) is not int or type(count) is not int or not 0 <= index < count < 1 << 31:
+        raise ConfigError(
+            f"{source}: pass both: the number of groups of processes that read the same batches, "
+            "and the index of this process's group, from 0"
+        )
+    process = requested or rank_of_process()
+    if process is None:
+        raise ConfigError(
+            f"{source}: the number of all processes is unknown. Start them with torchrun, mpirun "
+            "or srun, or pass also rank and world_size"
+        )
+    if process.count % count:
+        raise ConfigError(
+            f"{source}: {process.count} processes ({process.source}) cannot be divided into "
+            f"{count} groups of the same size. Use a data_size that divides {process.count}"
+        )
+    return trainer_pb2.Rank(
+        index=index,
+        count=count,
+        source=source,
+        requested=True,
+        readers=process.count // count,
+        reader=process.index,
+    )
+
+
 def _from_variables(env: Mapping[str, str]) -> trainer_pb2.Rank | None:
     for one in _LAUNCHERS:
         index, count, local = (_number(env, name) for name in (one.index, one.count, one.local))
@@ -156,7 +206,7 @@ def with_remedy(
     The advice in the message is for two consumers in one program. `welcome`: the answer of the
     sidecar that sent the error.
     """
-    if not isinstance(error, FencedError):
+    if not isinstance(error, FencedError) or welcome.readers > 1:
         return error
     if welcome.ranks > 1:
         advice = (

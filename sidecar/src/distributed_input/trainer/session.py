@@ -82,8 +82,7 @@ class SidecarSession:
         self.welcome = trainer_pb2.Welcome()
         self.opened = trainer_pb2.Opened()
         self.generation = 0
-        index = self._rank.index if self._rank is not None else 0
-        self.meter = WaitMeter(totals_of(folder, input_name, job, index))
+        self.meter = WaitMeter(totals_of(folder, input_name, job, self.process))
         self.error: DistributedInputError | None = None
         self._open_request: trainer_pb2.Open | None = None
         self._dataset = b""
@@ -94,6 +93,11 @@ class SidecarSession:
         self._opened_channel: Channel | None = None  # the channel on which the job is open
         self._logged: set[str] = set()  # warnings
         self._warned_generation = 0  # the newest epoch whose rows differed
+
+    @property
+    def process(self) -> int:
+        """The rank of this process among those that connect to the sidecar; 0 if it has none."""
+        return launchers.process_of(self._rank)
 
     def connect(self, timeout: float) -> None:
         """Connect to a sidecar and exchange Hello and Welcome.
@@ -159,6 +163,11 @@ class SidecarSession:
         if not welcome.ranks and self._rank is not None and self._rank.requested:
             raise ConfigError(
                 f"{self._rank.source}: the sidecar's release has no ranks: upgrade its image"
+            )
+        if self._rank is not None and self._rank.readers > 1 and not welcome.readers:
+            raise ConfigError(
+                f"{self._rank.source}: the sidecar's release serves one process for each rank: "
+                "upgrade its image"
             )
         channel.map_slots(welcome.slots_file, welcome.slots_bytes)
         self.welcome, self._has_connected = welcome, True

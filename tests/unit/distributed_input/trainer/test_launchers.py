@@ -119,3 +119,35 @@ def test_a_fenced_rank_gets_the_advice_for_ranks() -> None:
     )
     other = DatasetFnError("a. b")
     assert launchers.with_remedy(other, TORCHRUN, of_two) is other
+
+
+def test_ranks_of_one_group_have_the_same_data_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in TORCHRUN.items():  # rank 3 of 4
+        monkeypatch.setenv(name, value)
+    rank = launchers.requested_data_rank(1, 2, None)
+    assert rank is not None
+    assert (rank.index, rank.count, rank.readers, rank.reader) == (1, 2, 2, 3)
+    assert (rank.source, rank.requested) == ("connect(data_rank=1, data_size=2)", True)
+    other = launchers.requested_data_rank(0, 1, launchers.requested_rank(5, 6))
+    assert other is not None
+    assert (other.readers, other.reader) == (6, 5)
+    assert launchers.requested_data_rank(None, None, other) is other
+    with pytest.raises(
+        ConfigError,
+        match=r"data_size=3\): 4 processes \(RANK .*\) cannot be divided into 3 groups",
+    ):
+        launchers.requested_data_rank(0, 3, None)
+
+
+@pytest.mark.parametrize(("index", "count"), [(0, None), (None, 2), (2, 2), (-1, 2), (True, 2)])
+def test_a_data_rank_needs_both_numbers(index: int | None, count: int | None) -> None:
+    with pytest.raises(ConfigError, match=r"^connect\(data_rank=.*pass both"):
+        launchers.requested_data_rank(index, count, launchers.requested_rank(0, 2))
+
+
+def test_a_data_rank_without_the_number_of_processes_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launchers, "rank_of_process", lambda: None)
+    with pytest.raises(ConfigError, match=r"number of all processes is unknown.* world_size"):
+        launchers.requested_data_rank(0, 2, None)

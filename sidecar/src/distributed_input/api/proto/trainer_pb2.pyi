@@ -35,16 +35,20 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[_Union[Rank, _Mapping]] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("index", "count", "source", "requested")
+    __slots__ = ("index", "count", "source", "requested", "readers", "reader")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
     index: int
     count: int
     source: str
     requested: bool
-    def __init__(self, index: _Optional[int] = ..., count: _Optional[int] = ..., source: _Optional[str] = ..., requested: bool = ...) -> None: ...
+    readers: int
+    reader: int
+    def __init__(self, index: _Optional[int] = ..., count: _Optional[int] = ..., source: _Optional[str] = ..., requested: bool = ..., readers: _Optional[int] = ..., reader: _Optional[int] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("dataset_file", "dataset_id", "draft", "replicas")
@@ -123,7 +127,7 @@ class Units(_message.Message):
     def __init__(self, units: _Optional[_Iterable[_Union[Unit, _Mapping]]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "input", "consumer", "consumers", "slots_file", "slots_bytes", "config", "from_trainer", "timeout_seconds", "ranks")
+    __slots__ = ("protocol", "input", "consumer", "consumers", "slots_file", "slots_bytes", "config", "from_trainer", "timeout_seconds", "ranks", "readers")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +138,7 @@ class Welcome(_message.Message):
     FROM_TRAINER_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     input: str
     consumer: int
@@ -144,7 +149,8 @@ class Welcome(_message.Message):
     from_trainer: bool
     timeout_seconds: float
     ranks: int
-    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., slots_file: _Optional[str] = ..., slots_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ..., ranks: _Optional[int] = ...) -> None: ...
+    readers: int
+    def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., slots_file: _Optional[str] = ..., slots_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ..., ranks: _Optional[int] = ..., readers: _Optional[int] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("job", "unit_rows", "units_per_step")

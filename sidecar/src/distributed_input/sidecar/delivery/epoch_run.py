@@ -20,6 +20,7 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
+from distributed_input.sidecar.delivery.shared_outbox import SharedOutbox
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.delivery.unit_writer import UnitWriter
 from distributed_input.sidecar.steps import resume
@@ -72,7 +73,7 @@ class EpochRun:
         source: RowSource,
         share: Share,
         slots: SlotPool,
-        outbox: UnitOutbox,
+        outbox: UnitOutbox | SharedOutbox,
         on_sent: Callable[[EpochRun], None],
     ) -> None:
         self.request = request

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
+from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.order.jobs import input_of
 from distributed_input.order.share import Share
 from distributed_input.sidecar.delivery.epoch_run import EpochRequest, EpochRun
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.shared_outbox import SharedOutbox
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.steps.row_source import RowSource
 
@@ -30,7 +31,7 @@ class EpochSequence:
     def __init__(
         self,
         slots: SlotPool,
-        outbox: UnitOutbox,
+        outbox: UnitOutbox | SharedOutbox,
         on_begin: Callable[[Sequence[dispatcher_pb2.PartitionFact]], None],
     ) -> None:
         self.epoch = 0
@@ -99,13 +100,7 @@ class EpochSequence:
         source, share = self._source, self._share
         if source is None or share is None:
             raise ConfigError("the trainer started an epoch before it opened the job")
-        epochs = source.job.epochs
-        if epochs and request.epoch >= epochs:
-            raise ConfigError(
-                f"input {input_of(source.job.name)} has {epochs} epochs (spec.epochs), but the "
-                f"trainer starts epoch {request.epoch + 1}. Raise spec.epochs, or iterate fewer "
-                "times"
-            )
+        check_epoch(source.job, request.epoch)
         self._on_begin(self.facts())
         source.facts.forget_before(request.epoch - 1)
         self._run = EpochRun(request, source, share, self._slots, self._outbox, self._on_sent)
@@ -144,3 +139,13 @@ class EpochSequence:
         """Whether the trainer has received the whole epoch that it reads."""
         run = self._read
         return run is not None and run.done and self._outbox.acks.has_all_of(self._generation)
+
+
+def check_epoch(job: types_pb2.Job, epoch: int) -> None:
+    """Raise ConfigError if the job has no epoch of this index."""
+    if job.epochs and epoch >= job.epochs:
+        raise ConfigError(
+            f"input {input_of(job.name)} has {job.epochs} epochs (spec.epochs), but the "
+            f"trainer starts epoch {epoch + 1}. Raise spec.epochs, or iterate fewer "
+            "times"
+        )

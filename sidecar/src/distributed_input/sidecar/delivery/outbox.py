@@ -26,18 +26,27 @@ _FIELD_BYTES = 8  # most bytes of a field's tag and length
 class UnitOutbox:
     """Sends an epoch's messages. Small units are kept back, to be sent several at once.
 
+    Args:
+        socket: the connection to the trainer.
+        slots: slots of the units.
+        keeps_unsent: keep the units of a send that was cancelled for the next one. Default: the
+            trainer needs them no more.
+
     Attributes:
         acks: units that the trainer has received.
         trainer_waits: whether the trainer has reported that it waits.
     """
 
-    def __init__(self, socket: TrainerSocket, slots: SlotPool) -> None:
+    def __init__(
+        self, socket: TrainerSocket, slots: SlotPool, *, keeps_unsent: bool = False
+    ) -> None:
         self.acks = AckTracker()
         self.trainer_waits = False
         self._reported_at: float | None = None
         self._times = TrainerTimes()
         self._socket = socket
         self._slots = slots
+        self._keeps_unsent = keeps_unsent
         self._held: set[int] = set()  # slots that the trainer holds, or will
         self._held_lock = threading.Lock()
         self._pending: list[trainer_pb2.Unit] = []
@@ -113,6 +122,10 @@ class UnitOutbox:
             try:
                 self._socket.send(_message(packet), cancelled)
             except (Cancelled, DistributedInputError):
+                if self._keeps_unsent and cancelled.is_set() and not self.closed:
+                    with self._pending_lock:
+                        self._pending[:0] = units
+                    raise
                 self.release([unit.slot for unit in units])
                 raise
             units = units[len(packet) :]
@@ -165,6 +178,11 @@ class UnitOutbox:
                     f"of {self._slots.size:,} bytes and waits for another one of {size:,} bytes. "
                     "Copy batches that are kept, or raise spec.sidecar.buffer"
                 )
+
+    @property
+    def held(self) -> int:
+        """Number of slots that the trainer holds, or that are on their way to it."""
+        return len(self._held)
 
     @property
     def holds_slots(self) -> bool:

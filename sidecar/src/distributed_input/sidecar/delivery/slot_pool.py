@@ -61,6 +61,7 @@ class SlotPool:
         self.memory: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         self._free: list[tuple[int, int]] = [(0, size)]  # (offset, bytes), ascending, coalesced
         self._used: dict[int, int] = {}
+        self._readers: dict[int, int] = {}  # of slots that several readers hold, by offset
         self._retired = False
         self._changed = threading.Condition()
 
@@ -96,9 +97,18 @@ class SlotPool:
                 self._changed.wait(min(left, 0.5))
         return None
 
+    def share(self, offset: int, readers: int) -> None:
+        """Let several readers hold a slot: it is free once each of them has released it."""
+        with self._changed:
+            self._readers[offset] = readers
+
     def release(self, offset: int) -> None:
         """Release a slot. An unknown offset is ignored, because slots may be released twice."""
         with self._changed:
+            others = self._readers.pop(offset, 1) - 1
+            if others:
+                self._readers[offset] = others
+                return
             size = self._used.pop(offset, None)
             if size is None:
                 return

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from distributed_input.api.errors import DistributedInputError, FencedError
+from distributed_input.api.errors import ConfigError, DistributedInputError, FencedError
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 from distributed_input.sidecar.streams.read_ahead import UsefulWorkers
@@ -49,9 +49,15 @@ class ConsumerStats:
 
 
 class JobSession(Protocol):
-    """The session of one connected trainer."""
+    """The session of one connected trainer, or of all readers of a group.
+
+    Attributes:
+        number: number of its connection; a later one has a higher number.
+        readers: number of processes that read the same batches.
+    """
 
     number: int
+    readers: int
 
     @property
     def useful(self) -> UsefulWorkers:
@@ -94,6 +100,11 @@ class JobSessions:
         self._lock = threading.Lock()
 
     @property
+    def current(self) -> JobSession | None:
+        """The session that reads the job, or None."""
+        return self._current
+
+    @property
     def is_idle(self) -> bool:
         """Whether no trainer reads the job."""
         return self._current is None
@@ -103,9 +114,18 @@ class JobSessions:
 
         Each session has a thread. After a trainer's restart, the first message of its ended process
         may be handled after that of the new process.
+
+        Raises:
+            ConfigError: another number of processes reads the job.
         """
         with self._lock:
             older, newer = self._current, session
+            if older is not None and older.readers != session.readers:
+                raise ConfigError(
+                    f"input {self._job_name} is read by {older.readers} process(es) for each "
+                    f"consumer, and this process claims {session.readers}: pass the same data_size "
+                    "to connect() in all ranks of a run, and end the processes of an earlier run"
+                )
             if older is not None and older.number > session.number:
                 older, newer = session, older
             self._current = newer

@@ -9,6 +9,7 @@ from distributed_input.api.names import RANKS_ANNOTATION
 from distributed_input.api.proto import trainer_pb2
 
 _ARGUMENTS = "connect(rank=..., world_size=...)"
+_DATA_ARGUMENTS = "connect(data_rank=..., data_size=...)"
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,12 @@ class TrainerRanks:
         local = claimed.index - self.consumer(0)
         if claimed.count == self.count and 0 <= local < self.each:
             return local
+        kind, remedy = "rank", self._remedy
+        if claimed.readers:
+            kind, remedy = "data rank", self._data_remedy
         raise ConfigError(
-            f"{claimed.source}: this process is rank {claimed.index} of {claimed.count}, but "
-            f"{self._own}. {self._remedy(claimed)}"
+            f"{claimed.source}: this process is {kind} {claimed.index} of {claimed.count}, but "
+            f"{self._own}. {remedy(claimed)}"
         )
 
     @property
@@ -64,6 +68,25 @@ class TrainerRanks:
         first, last = self.consumer(0), self.consumer(self.each - 1)
         has = f"has the ranks {first} to {last}" if last > first else f"has rank {first}"
         return f"its trainer, {self.trainer} of {self.trainers}, {has} of {self.count}"
+
+    def _data_remedy(self, claimed: trainer_pb2.Rank) -> str:
+        if claimed.count == self.count:
+            return (
+                "All processes with the same data rank must be in one trainer, and a trainer has "
+                f"{self.each} data rank(s) in a row. Start its node as number {self.trainer}, or "
+                f"pass data_rank={self.trainer * self.each} plus the index within the trainer"
+            )
+        each, rest = divmod(claimed.count, self.trainers)
+        if rest or not each:
+            return (
+                f"The {self.trainers} trainers cannot share {claimed.count} data rank(s): use a "
+                f"multiple of {self.trainers}. A data rank cannot span several trainers"
+            )
+        return (
+            f'For data_size={claimed.count}, set annotation {RANKS_ANNOTATION}: "{each}" in the '
+            "pod template: the number of data ranks, not of processes. Or pass "
+            f"data_size={self.count}"
+        )
 
     def _remedy(self, claimed: trainer_pb2.Rank) -> str:
         if claimed.count == self.count:
@@ -74,8 +97,11 @@ class TrainerRanks:
             )
         each, rest = divmod(claimed.count, self.trainers)
         other = ""
+        if claimed.count % self.count == 0:
+            same = claimed.count // self.count
+            other = f". If {same} ranks read the same batches: {_DATA_ARGUMENTS}"
         if not rest:
-            other = (
+            other += (
                 f'. For {each}, set annotation {RANKS_ANNOTATION}: "{each}" in the pod template, '
                 f"or distributed-input run --ranks-per-trainer {each}"
             )

@@ -13,6 +13,7 @@ from distributed_input.order.jobs import check_name
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import JobSession
 from distributed_input.sidecar.inputs.ranks import TrainerRanks
+from distributed_input.sidecar.inputs.reader_group import ReaderGroup
 
 _MAX_JOBS = 8  # of one input at once, because each has its own buffer
 _ROOM_SECONDS = 2.0  # limit of the wait for a job that is being closed
@@ -70,6 +71,19 @@ class InputRegistry:
             found = self.find(name, job, rank)
             found.sessions.attach(session)
             return found
+
+    def join(
+        self, name: str, job: str, session: JobSession, rank: int, readers: int
+    ) -> ReaderGroup:
+        """Return the group of a number of readers that a session may join; see `attach`."""
+        with self._lock:
+            found = self.find(name, job, rank)
+            group = found.sessions.current
+            if isinstance(group, ReaderGroup) and group.readers == readers and not group.is_over:
+                return group
+            group = ReaderGroup(found, readers, session.number)
+            found.sessions.attach(group)
+            return group
 
     def find(self, name: str, job: str, rank: int = 0) -> JobInput:
         """Return a job of an input. Create it if it does not exist yet.

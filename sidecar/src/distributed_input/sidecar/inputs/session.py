@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import ConsumerStats
+from distributed_input.sidecar.inputs.reader_group import GroupReading
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import UsefulWorkers
@@ -30,13 +32,55 @@ _numbers = itertools.count()
 
 
 class _Reading:
-    """The parts of a session that exist once the trainer has chosen its input."""
+    """What a session reads, once the trainer has chosen its input."""
 
     def __init__(self, job_input: JobInput, socket: TrainerSocket, session: TrainerSession) -> None:
         self.input = job_input
         self.outbox = UnitOutbox(socket, job_input.slots)
+        self.source: RowSource | None = None
+        self.loop_units = 1  # units that the loop takes in a step
+        self._session, self._gone = session, socket.closed
         keep_facts = partial(job_input.sessions.keep_facts, session)
         self.epochs = EpochSequence(job_input.slots, self.outbox, keep_facts)
+
+    def open(
+        self, request: trainer_pb2.Open, dataset: bytes, report: Callable[[str], None]
+    ) -> trainer_pb2.Opened:
+        """Open the job; see `JobInput.open_job`."""
+        self.epochs.close()
+        job = self.input.open_job(request.draft, dataset, report)
+        consumer, consumers = self.input.consumer, self.input.consumers
+        self.loop_units = loop_units(job, request.replicas)
+        share = share_of(job, consumer, consumers, max(1, request.replicas))
+        self.source = self.input.row_source(job)
+        self.epochs.open(self.source, share)
+        return trainer_pb2.Opened(
+            job=job,
+            unit_rows=0 if share.whole else share.unit_rows,
+            units_per_step=share.units,
+        )
+
+    def start(self, start: trainer_pb2.StartEpoch) -> None:
+        """Start an epoch."""
+        self.epochs.start(start)
+
+    def fail(self, generation: int, error: str) -> None:
+        """Record an error of the trainer's loop."""
+        self.epochs.fail(generation, error)
+
+    def stop(self, *, closed: bool) -> None:  # noqa: ARG002 - of one reader, both are the same
+        """Stop the epoch. The trainer still releases slots."""
+        self.epochs.cancel()
+        with contextlib.suppress(Cancelled):
+            self.outbox.flush(self._gone)  # sends nothing, releases slots
+        self.input.sessions.leave(self._session, self.epochs.facts())
+
+    def close(self) -> None:
+        """Stop the epoch and release all slots: the trainer is gone."""
+        self.epochs.cancel()
+        self.outbox.release_all()
+        self.outbox.end_times()
+        self.input.sessions.detach(self._session, self.epochs.facts())
 
 
 class TrainerSession:
@@ -46,15 +90,15 @@ class TrainerSession:
 
     Attributes:
         number: increases with each connection that the sidecar accepts.
+        readers: see `JobSession`.
     """
 
     def __init__(self, sock: socket.socket, registry: InputRegistry) -> None:
         self.number = next(_numbers)
         self._socket = TrainerSocket(sock)
         self._registry = registry
-        self._reading: _Reading | None = None
-        self._loop_units = 1  # units that the loop takes in a step
-        self._source: RowSource | None = None
+        self.readers = 1
+        self._reading: _Reading | GroupReading | None = None
         self._released = False  # the trainer has closed the job
 
     def serve(self) -> None:
@@ -86,7 +130,7 @@ class TrainerSession:
         elif kind == "progress":
             if self._reading is not None:  # also the last report of a trainer that was replaced
                 self._reading.outbox.record_progress(message.progress)
-                self._reading.epochs.fail(message.progress.generation, message.progress.failed)
+                self._reading.fail(message.progress.generation, message.progress.failed)
         elif kind == "close":
             self._release_job()
         elif not self._socket.closed.is_set():
@@ -103,7 +147,7 @@ class TrainerSession:
     def _handle(self, message: trainer_pb2.FromTrainer) -> None:
         kind = message.WhichOneof("message")
         if kind == "start":
-            self._required().epochs.start(message.start)
+            self._required().start(message.start)
         elif kind == "hello":
             self._hello(message.hello)
         elif kind == "open":
@@ -119,10 +163,17 @@ class TrainerSession:
             raise ConfigError(
                 "the trainer sent Hello twice on one connection: connect again to read another job"
             )
-        ranks = self._registry.ranks
-        rank = ranks.local_rank(hello.rank if hello.HasField("rank") else None)
-        job = self._registry.attach(hello.input, hello.job, self, rank)
-        self._reading = _Reading(job, self._socket, self)
+        ranks, claimed = self._registry.ranks, hello.rank if hello.HasField("rank") else None
+        rank = ranks.local_rank(claimed)
+        readers = max(1, claimed.readers) if claimed is not None else 1
+        if readers > 1:
+            while self._reading is None:  # a group that has just ended cannot be joined
+                group = self._registry.join(hello.input, hello.job, self, rank, readers)
+                self._reading = group.join(self, self._socket, hello.rank.reader)
+        else:
+            alone = self._registry.attach(hello.input, hello.job, self, rank)
+            self._reading = _Reading(alone, self._socket, self)
+        job = self._reading.input
         welcome = trainer_pb2.Welcome(
             protocol=PROTOCOL,
             input=job.name,
@@ -134,6 +185,7 @@ class TrainerSession:
             from_trainer=job.from_trainer,
             timeout_seconds=job.timeout_seconds,
             ranks=ranks.each,
+            readers=readers,
         )
         self._send(trainer_pb2.FromSidecar(welcome=welcome))
 
@@ -145,25 +197,14 @@ class TrainerSession:
             file = reading.input.slots.path.parent / Path(request.dataset_file).name
             dataset = file.read_bytes()
             file.unlink()
-        reading.epochs.close()
-        job = reading.input.open_job(request.draft, dataset, self._report_wait)
-        consumer, consumers = reading.input.consumer, reading.input.consumers
-        self._loop_units = loop_units(job, request.replicas)
-        share = share_of(job, consumer, consumers, max(1, request.replicas))
-        source = self._source = reading.input.row_source(job)
-        reading.epochs.open(source, share)
-        opened = trainer_pb2.Opened(
-            job=job,
-            unit_rows=0 if share.whole else share.unit_rows,
-            units_per_step=share.units,
-        )
+        opened = reading.open(request, dataset, self._report_wait)
         self._send(trainer_pb2.FromSidecar(opened=opened))
 
     def _report_wait(self, what: str) -> None:
         """Send the trainer what it waits for while the job is opened."""
         self._send(trainer_pb2.FromSidecar(waiting=trainer_pb2.Waiting(what=what)))
 
-    def _required(self) -> _Reading:
+    def _required(self) -> _Reading | GroupReading:
         if self._reading is None:
             raise ConfigError("the trainer's first message must be Hello")
         return self._reading
@@ -201,38 +242,37 @@ class TrainerSession:
         """Stop the epoch. The trainer still releases slots."""
         self._socket.closed.set()
         if self._reading is not None:
-            self._reading.epochs.cancel()
-            with contextlib.suppress(Cancelled):
-                self._reading.outbox.flush(self._socket.closed)  # sends nothing, releases slots
-            self._reading.input.sessions.leave(self, self.facts())
+            self._reading.stop(closed=self._released)
 
     def close(self) -> None:
         """Stop the epoch and release all slots: the trainer is gone, or the sidecar stops."""
         self._socket.closed.set()
         if self._reading is not None:
-            self._reading.epochs.cancel()
-            self._reading.outbox.release_all()
-            self._reading.outbox.end_times()
-            self._reading.input.sessions.detach(self, self.facts())
+            self._reading.close()
         self._socket.close()
 
-    # Reports.
+    # Reports, except of a member of a group, which has its own.
+
+    @property
+    def _alone(self) -> _Reading | None:
+        return self._reading if isinstance(self._reading, _Reading) else None
 
     @property
     def useful(self) -> UsefulWorkers:
         """How many workers the trainer can use now; none before it has opened the job."""
-        return self._source.useful if self._source is not None else UsefulWorkers()
+        source = self._alone.source if self._alone is not None else None
+        return source.useful if source is not None else UsefulWorkers()
 
     def stats(self) -> ConsumerStats:
         """Return what the trainer has received in this session."""
-        if self._reading is None:
+        if self._alone is None:
             return ConsumerStats()
-        outbox, epochs = self._reading.outbox, self._reading.epochs
+        outbox, epochs = self._alone.outbox, self._alone.epochs
         times = outbox.times()
         return ConsumerStats(
             epoch=epochs.epoch,
             rows=outbox.acks.rows,
-            batches=outbox.acks.units // self._loop_units,
+            batches=outbox.acks.units // self._alone.loop_units,
             bytes=outbox.acks.bytes,
             wait_seconds=times.wait_seconds,
             wall_seconds=times.wall_seconds,
@@ -244,4 +284,4 @@ class TrainerSession:
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return the facts about the partitions that the session reads."""
-        return self._reading.epochs.facts() if self._reading is not None else []
+        return self._alone.epochs.facts() if self._alone is not None else []

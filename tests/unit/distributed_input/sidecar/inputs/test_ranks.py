@@ -19,6 +19,11 @@ def requested(index: int, count: int) -> Rank:
     return Rank(index=index, count=count, source="connect(...)", requested=True)
 
 
+def data(index: int, count: int) -> Rank:
+    source = f"connect(data_rank={index}, data_size={count})"
+    return Rank(index=index, count=count, source=source, requested=True, readers=2, reader=9)
+
+
 def test_the_ranks_of_all_trainers_are_all_consumers_in_order() -> None:
     trainers = [TrainerRanks(trainer, 2, 4) for trainer in range(2)]
     found = [one.consumer(one.local_rank(torchrun(4 * t + r, 8)))
@@ -40,6 +45,21 @@ def test_the_ranks_of_all_trainers_are_all_consumers_in_order() -> None:
             "rank 4 of 16, .* 4 to 7 of 8.* Start 4 process.* in each of the 2 trainers"
             '.* For 8, set annotation distributed-input.dev/ranks-per-trainer: "8"',
         ),
+        (
+            torchrun(4, 16),
+            r"If 2 ranks read the same batches: connect\(data_rank=\.\.\., data_size",
+        ),
+        (
+            data(3, 8),
+            r"^connect\(data_rank=3, data_size=8\): this process is data rank 3 of 8, but its "
+            r"trainer, 1 of 2, has the ranks 4 to 7 of 8\. All processes with the same data rank "
+            "must be in one trainer",
+        ),
+        (
+            data(0, 4),
+            'data rank 0 of 4, .* For data_size=4, set annotation .*: "2" in .* data_size=8$',
+        ),
+        (data(0, 1), r"cannot share 1 data rank\(s\): use a multiple of 2\. .* cannot span"),
         (torchrun(4, 7), r"rank 4 of 7, .* world_size=\.\.\.\)$"),
         (
             None,

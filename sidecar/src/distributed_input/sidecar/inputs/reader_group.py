@@ -1,0 +1,461 @@
+"""The readers of one consumer: processes that get the same batches, as tensor-parallel groups do.
+
+One pass fetches the rows for all. It begins once all readers have started an epoch.
+A reader that comes back at an earlier position begins another pass there: the others get only what
+is behind their own places. So each reader gets each row once, whatever dies.
+
+This module is long because one lock guards the members, the job and the pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from distributed_input.api.errors import (
+    ConfigError,
+    DistributedInputError,
+    FencedError,
+    PositionError,
+    UnavailableError,
+)
+from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
+from distributed_input.link.errors import Cancelled
+from distributed_input.link.trainer.sidecar_end import TrainerSocket
+from distributed_input.order.jobs import is_same
+from distributed_input.order.share import Share, loop_units, share_of
+from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence, check_epoch
+from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
+from distributed_input.sidecar.delivery.shared_outbox import Place, Reader, SharedOutbox
+from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.job_sessions import ConsumerStats, JobSession
+from distributed_input.sidecar.steps import resume
+from distributed_input.sidecar.steps.row_source import RowSource
+from distributed_input.sidecar.streams.read_ahead import UsefulWorkers
+
+
+class GroupReading:
+    """What one session reads as a member of a group. It has the methods of a session's reading.
+
+    Args:
+        group: the group.
+        session: the session of the process.
+        socket: its connection.
+        rank: its rank among all processes.
+    """
+
+    def __init__(
+        self, group: ReaderGroup, session: JobSession, socket: TrainerSocket, rank: int
+    ) -> None:
+        self.input, self.session = group.input, session
+        self.outbox = UnitOutbox(socket, group.input.slots, keeps_unsent=True)
+        self.reader = Reader(rank, self.outbox)
+        self.gone = socket.closed
+        self._group = group
+
+    def open(
+        self, request: trainer_pb2.Open, dataset: bytes, report: Callable[[str], None]
+    ) -> trainer_pb2.Opened:
+        """Open the job, or join the others that have opened it."""
+        return self._group.open(self, request, dataset, report)
+
+    def start(self, start: trainer_pb2.StartEpoch) -> None:
+        """Start an epoch."""
+        self._group.start(self, start)
+
+    def fail(self, generation: int, error: str) -> None:
+        """Record an error of the process's loop."""
+        self._group.fail_loop(self, generation, error)
+
+    def stop(self, *, closed: bool) -> None:
+        """Send no more. `closed`: the process has closed the job."""
+        self._group.remove(self, closed=closed)
+        with contextlib.suppress(Cancelled):
+            self.outbox.flush(self.gone)  # sends nothing, releases slots
+
+    def close(self) -> None:
+        """Release all slots: the process is gone."""
+        self._group.remove(self, closed=False)
+        self.outbox.release_all()
+        self.outbox.end_times()
+
+
+class ReaderGroup:
+    """The sessions of the processes that read one consumer's rows. It is one session of a job.
+
+    Args:
+        job_input: the job.
+        readers: number of processes.
+        number: number of the first session.
+
+    Attributes:
+        input: the job.
+        readers: number of processes.
+        number: see `JobSession`.
+    """
+
+    def __init__(self, job_input: JobInput, readers: int, number: int) -> None:
+        self.input, self.readers, self.number = job_input, readers, number
+        self.is_over = False  # all members have left
+        self._members: list[GroupReading] = []
+        self._closed: set[int] = set()  # ranks that have closed the job
+        self._lock = threading.RLock()
+        self._opening = threading.Lock()
+        self._request: trainer_pb2.Open | None = None
+        self._opened = trainer_pb2.Opened()
+        self._open_members: set[GroupReading] = set()
+        self._source: RowSource | None = None
+        self._share: Share | None = None
+        self._loop_units = 1
+        self._outbox = SharedOutbox(job_input.slots, job_input.streams.waiting)
+        self._epochs = EpochSequence(
+            job_input.slots,
+            self._outbox,
+            lambda facts: job_input.sessions.keep_facts(self, facts),
+        )
+        self._final = ConsumerStats()  # when the last member left
+        self._is_complete = False  # all readers have started: a pass runs
+        self._timer: threading.Timer | None = None
+        self._generation = 0  # of the pass
+        self._epoch = 0  # of that generation
+
+    @property
+    def name(self) -> str:
+        """What its readers have in common, for messages."""
+        return f"data rank {self.input.consumer} of {self.input.consumers}"
+
+    # Members.
+
+    def join(self, session: JobSession, socket: TrainerSocket, rank: int) -> GroupReading | None:
+        """Add a process. An older connection of the same rank ends.
+
+        Return None if all members have left meanwhile: then there is another group.
+
+        Raises:
+            ConfigError: the group has as many processes of other ranks.
+        """
+        with self._lock:
+            if self.is_over:
+                return None
+            older = [one for one in self._members if one.reader.rank == rank]
+            ranks = sorted(one.reader.rank for one in self._members if one not in older)
+            if len(ranks) >= self.readers:
+                raise ConfigError(
+                    f"rank {rank} is one more reader of {self.name} of input {self.input.name}: "
+                    f"its {self.readers} readers are the ranks {_list(ranks)}. Pass each rank its "
+                    "own data_rank: the number of ranks divided by data_size have the same one"
+                )
+            reading = GroupReading(self, session, socket, rank)
+            self._members.append(reading)
+            self._closed.discard(rank)
+        for one in older:
+            self.remove(one, closed=False)
+            one.session.end(
+                FencedError(
+                    f"input {self.input.name} was opened again by rank {rank}: a process has one "
+                    "reader of a job at a time. Check that no other process has the same rank"
+                )
+            )
+        return reading
+
+    def remove(self, reading: GroupReading, *, closed: bool) -> None:
+        """Remove a process. The last one ends the group."""
+        with self._lock:
+            if reading not in self._members:
+                return
+            if closed:
+                self._closed.add(reading.reader.rank)
+            facts, self._final = self.facts(), self.stats()
+            self._members.remove(reading)
+            self._open_members.discard(reading)
+            self._outbox.remove(reading.reader)
+            self.is_over = is_last = not self._members
+            if is_last:
+                self._stop_timer()
+            elif self._is_complete and not self._outbox.failed:
+                self._advance()
+            elif self._timer is not None:
+                with contextlib.suppress(PositionError):  # the one that started last has got it
+                    self._complete()
+        if is_last:
+            self._epochs.cancel()
+            self.input.sessions.leave(self, facts)
+            self.input.sessions.detach(self, facts)
+
+    # The job.
+
+    def open(
+        self,
+        reading: GroupReading,
+        request: trainer_pb2.Open,
+        dataset: bytes,
+        report: Callable[[str], None],
+    ) -> trainer_pb2.Opened:
+        """Open the job for the first member, and return the same answer to the others.
+
+        Raises:
+            ConfigError: the members open different jobs, or the job has no batch size.
+            DistributedInputError: the job is refused.
+        """
+        with self._opening:
+            if self._open_members - {reading}:
+                self._check_same(reading, request)
+            else:
+                self._open(request, dataset, report)
+            self._open_members.add(reading)
+            return self._opened
+
+    def _check_same(self, reading: GroupReading, request: trainer_pb2.Open) -> None:
+        known = self._request
+        same = known is not None and is_same(known.draft, request.draft)
+        if not same or known is None or max(1, known.replicas) != max(1, request.replicas):
+            ranks = _list([one.reader.rank for one in self._open_members if one is not reading])
+            raise ConfigError(
+                f"rank {reading.reader.rank} reads {self.name} of input {self.input.name} in "
+                f"another way than rank {ranks}: use the same dataset, batch size and number of "
+                "replicas in all of them"
+            )
+
+    def _open(
+        self, request: trainer_pb2.Open, dataset: bytes, report: Callable[[str], None]
+    ) -> None:
+        with self._lock:
+            self._stop_timer()
+            self._is_complete = False
+            self._epochs.close()
+            self._request = None
+            for one in self._outbox.readers:
+                one.stop()  # it has read another job
+        job = self.input.open_job(request.draft, dataset, report)
+        consumer, consumers = self.input.consumer, self.input.consumers
+        share = share_of(job, consumer, consumers, max(1, request.replicas))
+        if share.whole:
+            raise ConfigError(
+                f"input {self.input.name}: {self.readers} ranks read the same batches, so the size "
+                "of a batch must be known: set spec.batching.globalBatchSize"
+            )
+        self._loop_units = loop_units(job, request.replicas)
+        source = self.input.row_source(job)
+        with self._lock:
+            self._source, self._share, self._request = source, share, request
+            self._epochs.open(source, share)
+        self._opened = trainer_pb2.Opened(
+            job=job, unit_rows=share.unit_rows, units_per_step=share.units
+        )
+
+    # Epochs.
+
+    def start(self, reading: GroupReading, start: trainer_pb2.StartEpoch) -> None:
+        """Let a member read from the start of an epoch or a position.
+
+        Raises:
+            ConfigError: no job is open, or it has fewer epochs.
+            PositionError: the members cannot continue together at this position.
+        """
+        position = start.position if start.HasField("position") else None
+        reader = reading.reader
+        with self._lock:
+            if self._source is None or self._share is None or reading not in self._open_members:
+                raise ConfigError("the trainer started an epoch before it opened the job")
+            check_epoch(self._source.job, start.epoch)
+            place = self._place(start.epoch, position)
+            with self._outbox.lock:
+                begun = (reader.generation, reader.begin, reader.position)
+                if begun == (start.generation, Place(start.epoch, 0), None) and position is None:
+                    reader.started = True  # begun ahead of time
+                else:
+                    reader.start(start.generation, place, position)
+                if reader not in self._outbox.readers:
+                    self._outbox.add(reader)
+                must_begin = self._is_complete and not self._follows(reader)
+            if self._outbox.failed or not self._is_complete:
+                self._is_complete = False
+                self._complete()
+            elif must_begin:
+                self._begin()
+            else:
+                self._advance()
+
+    def _place(self, epoch: int, position: trainer_pb2.Position | None) -> Place:
+        assert self._share is not None
+        if position is None:
+            return Place(epoch, 0)
+        if not resume.has_same_cut(position, self._share) and position.extra_units:
+            raise PositionError(
+                "the position is within a step of another number of trainers or replicas, which "
+                f"the {self.readers} ranks of {self.name} cannot restore. Save it behind a step"
+            )
+        units = position.step * self._share.units + position.extra_units
+        return Place(epoch, units)
+
+    def _follows(self, reader: Reader) -> bool:
+        """Return whether the running pass gets to the places of all readers."""
+        first, place = self._first(), self._outbox.next
+        if self._outbox.failed or self._is_cut_anew(reader):
+            return False
+        # It need not make units that no reader needs, unless there is no later position.
+        return first.next == place or (first.next > place and bool(first.sent))
+
+    def _first(self) -> Reader:
+        """Return the reader that needs the earliest units."""
+        readers = [one for one in self._outbox.readers if one.generation]
+        return min(readers, key=lambda one: (one.next, one.sent))
+
+    def _is_cut_anew(self, reader: Reader) -> bool:
+        """Return whether a reader begins at a position of another number of consumers."""
+        assert self._share is not None
+        position = reader.position
+        return (
+            position is not None
+            and not reader.sent
+            and not resume.has_same_cut(position, self._share)
+        )
+
+    def _complete(self) -> None:
+        """Begin a pass once all readers have started an epoch."""
+        started = {one.rank for one in self._outbox.readers if one.started}
+        missing = self.readers - len(started | self._closed)
+        waiting = self.input.streams.waiting
+        if missing > 0:
+            waiting["readers"] = self._missing(started)
+            if self._timer is None:
+                self._timer = threading.Timer(self.input.timeout_seconds, self._give_up)
+                self._timer.daemon = True
+                self._timer.start()
+            return
+        self._stop_timer()
+        self._is_complete = True
+        self._begin()
+
+    def _missing(self, started: set[int]) -> str:
+        known = sorted(one.reader.rank for one in self._members if one.reader.rank not in started)
+        absent = self.readers - len(started | self._closed) - len(known)
+        texts = [f"rank {_list(known)}, to start the epoch"] if known else []
+        texts += [f"{absent} more reader(s) to connect"] if absent > 0 else []
+        return f"{' and '.join(texts)} ({self.name}, {self.readers} readers)"
+
+    def _stop_timer(self) -> None:
+        self.input.streams.waiting.pop("readers", None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        """Report to the readers that wait which ones are missing."""
+        with self._lock:
+            if self._timer is None or self._is_complete:
+                return
+            self._stop_timer()
+            waiting = [one for one in self._members if one.reader.started]
+            missing = self._missing({one.reader.rank for one in waiting})
+            failures = []
+            for one in waiting:
+                error = UnavailableError(
+                    f"input {self.input.name}: rank {one.reader.rank} has waited for "
+                    f"{self.input.timeout_seconds:.0f} s for {missing}. Start all ranks, and check "
+                    "that each passes its own data_rank, and the same data_size"
+                )
+                failures.append((one, failure_message(error, one.reader.generation)))
+                one.reader.stop()
+        for one, message in failures:
+            with contextlib.suppress(Cancelled):
+                one.outbox.send(message, one.gone)
+
+    def _begin(self) -> None:
+        """Begin a pass at the earliest place that a reader needs.
+
+        Raises:
+            PositionError: there is no position of that place, and a reader needs one.
+        """
+        first = self._first()
+        for one in self._outbox.readers:
+            other = one.generation and self._is_cut_anew(one)
+            if other and (one.next != first.next or not self._is_cut_anew(first)):
+                raise PositionError(
+                    f"rank {one.rank} and rank {first.rank} read the same batches ({self.name}), "
+                    "but have restored different positions: restore all ranks from the same "
+                    "checkpoint"
+                )
+        self._epochs.cancel()
+        self._generation += 2  # the next one may have been begun ahead of time
+        begin, position = (first.next, None) if first.ended else (first.begin, first.position)
+        self._epoch = begin.epoch
+        self._outbox.begin_pass(self._generation, begin)
+        self._epochs.start(
+            trainer_pb2.StartEpoch(
+                generation=self._generation, epoch=self._epoch, position=position
+            )
+        )
+
+    def _advance(self) -> None:
+        """Let the pass read one more epoch ahead, once all readers have started the one before."""
+        readers = self._outbox.readers
+        if not readers or not all(one.started for one in readers):
+            return
+        # More than one if a reader that was behind is gone.
+        while min(one.begin.epoch for one in readers) > self._epoch:
+            self._generation, self._epoch = self._generation + 1, self._epoch + 1
+            self._epochs.start(
+                trainer_pb2.StartEpoch(generation=self._generation, epoch=self._epoch)
+            )
+
+    def fail_loop(self, reading: GroupReading, generation: int, error: str) -> None:
+        """Record an error of a member's loop, for the other consumers."""
+        if error and generation == reading.reader.generation:
+            self._epochs.fail(self._generation, error)
+
+    # The session of a job.
+
+    @property
+    def useful(self) -> UsefulWorkers:
+        """How many workers the readers can use now."""
+        return self._source.useful if self._source is not None else UsefulWorkers()
+
+    def stats(self) -> ConsumerStats:
+        """Return what all readers have received."""
+        outboxes = [one.outbox for one in self._members.copy()]  # the caller holds a lock
+        if not outboxes:
+            return self._final
+        rows, units, size = self._outbox.consumed
+        times = [one.times() for one in outboxes]
+        slowest = max(times, key=lambda one: one.wall_seconds)
+        return ConsumerStats(
+            epoch=self._epochs.epoch,
+            rows=rows,
+            batches=units // self._loop_units,
+            bytes=size,
+            wait_seconds=slowest.wait_seconds,
+            wall_seconds=slowest.wall_seconds,
+            finished=len(self._closed) > 0 and self._epochs.has_ended,
+            received=times[0].received,
+            pauses=any(one.trainer_pauses for one in outboxes),
+            failed=self._epochs.failed,
+        )
+
+    def facts(self) -> list[dispatcher_pb2.PartitionFact]:
+        """Return the facts about the partitions that the readers read."""
+        return self._epochs.facts()
+
+    def fail(self, error: DistributedInputError) -> None:
+        """Report an error that the iterators raise."""
+        for one in self._copy():
+            one.session.fail(error)
+
+    def end(self, error: DistributedInputError) -> None:
+        """Report an error and stop serving all readers."""
+        for one in self._copy():
+            one.session.end(error)
+
+    def close(self) -> None:
+        """Close the connections of all readers."""
+        for one in self._copy():
+            one.session.close()
+
+    def _copy(self) -> list[GroupReading]:
+        with self._lock:
+            return list(self._members)
+
+
+def _list(ranks: list[int]) -> str:
+    return ", ".join(str(rank) for rank in ranks)
