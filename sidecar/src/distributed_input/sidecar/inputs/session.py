@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -150,12 +151,13 @@ class TrainerSession:
         consumer, consumers = reading.input.consumer, reading.input.consumers
         self._loop_units = loop_units(job, request.replicas)
         share = share_of(job, consumer, consumers, max(1, request.replicas))
-        source = self._source = reading.input.row_source(job)
+        source = self._source = replace(reading.input.row_source(job), lineage=request.lineage)
         reading.epochs.open(source, share)
         opened = trainer_pb2.Opened(
             job=job,
             unit_rows=0 if share.whole else share.unit_rows,
             units_per_step=share.units,
+            lineage=request.lineage,
         )
         self._send(trainer_pb2.FromSidecar(opened=opened))
 
