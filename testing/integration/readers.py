@@ -20,9 +20,11 @@ Batch = Any
 T = TypeVar("T")
 
 
-def connect(sidecar: Sidecar, name: str = "", timeout: float = 20.0) -> Input:
+def connect(
+    sidecar: Sidecar, name: str = "", timeout: float = 20.0, *, lineage: bool = False
+) -> Input:
     """Connect as `distributed_input.connect` does in the trainer beside this sidecar."""
-    return Input(Consumer(sidecar.shared, name, timeout))
+    return Input(Consumer(sidecar.shared, name, timeout, lineage=lineage))
 
 
 def run_concurrently(calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -30,6 +30,7 @@ from distributed_input.api.errors import (
 from distributed_input.order.indexed import Indexed
 from distributed_input.rows.decode import Ragged, Sparse
 from distributed_input.trainer.input import Input, connect
+from distributed_input.trainer.lineage import Lineage
 
 if TYPE_CHECKING:
     from distributed_input import keras as keras
@@ -44,6 +45,7 @@ __all__ = [
     "Indexed",
     "Input",
     "JobConflictError",
+    "Lineage",
     "LocalRun",
     "PositionError",
     "ProtocolError",

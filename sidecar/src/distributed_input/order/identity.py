@@ -16,6 +16,7 @@ FORMAT = 1
 """Version of saved positions."""
 ORDER_VERSION = 1
 """Version of the seeds of random ops that order rows. 0: the dataset has no such ops."""
+_MAX_UNITS = 1 << 16  # in a step of rows; the time to resume grows with the units of a begun step
 
 
 def fingerprint(job: types_pb2.Job) -> int:
@@ -66,11 +67,7 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     Raises:
         PositionError: it does not. The message has both values and the remedy.
     """
-    if position.format != FORMAT:
-        raise PositionError(
-            f"the checkpoint has a position of format {position.format}, and this version of "
-            f"distributed-input reads format {FORMAT}: use the version that saved it"
-        )
+    check_format(position)
     modes = {number: name.lower() for name, number in types_pb2.ProcessingMode.items()}
     fields = [
         ("name", input_of(position.job), input_of(job.name)),  # of any job of the input
@@ -93,6 +90,37 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
             )
     _check_order(position, job)
     _check_dataset(position, job)
+
+
+def check_format(position: trainer_pb2.Position) -> None:
+    """Raise PositionError if a position has the format of another version."""
+    if position.format != FORMAT:
+        raise PositionError(
+            f"the checkpoint has a position of format {position.format}, and this version of "
+            f"distributed-input reads format {FORMAT}: use the version that saved it"
+        )
+
+
+def check_form(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
+    """Raise PositionError if a position of this job has numbers that no position has."""
+    trainers = position.consumers
+    is_shared = job.mode != types_pb2.PARALLEL_EPOCHS
+    own = job.partitions
+    if is_shared and trainers:
+        own = len(range(position.consumer, job.partitions, trainers))
+    fits = (
+        trainers > position.consumer
+        and (trainers <= job.partitions or not is_shared)
+        and position.base_step <= position.step
+        and position.extra_units < (_MAX_UNITS if job.global_batch_size else max(1, own))
+        and len(position.base_rows) in (0, job.partitions)
+        and len(position.anchors) in (0, job.partitions)
+    )
+    if not fits:
+        raise PositionError(
+            "the checkpoint's position is damaged: its numbers do not fit its job. Restore an "
+            "earlier checkpoint, or start without one"
+        )
 
 
 def _check_order(position: trainer_pb2.Position, job: types_pb2.Job) -> None:

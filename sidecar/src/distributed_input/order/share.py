@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distributed_input.api.errors import ConfigError
+from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.order import splits
 
@@ -72,6 +73,11 @@ def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 
     unit = _each(batch, replicas, "replicas of a trainer")
     quota = max(1, batch // len(own))
     return Share(consumer, consumers, own, batch, quota, unit, replicas, whole)
+
+
+def seed_of(job: types_pb2.Job, consumer: int) -> int:
+    """Return the seed of the order of splits. In PARALLEL_EPOCHS each consumer has its own."""
+    return mix(job.seed, consumer + 1) if job.mode == types_pb2.PARALLEL_EPOCHS else job.seed
 
 
 def are_divided(job: types_pb2.Job) -> bool:

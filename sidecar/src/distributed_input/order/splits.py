@@ -123,17 +123,25 @@ def batch_turns(
                 live.remove(partition)
 
 
-def _take_batch(left: dict[int, int], live: list[int], need: int, quota: int) -> None:
-    """Subtract one batch from the rows `left`, and remove partitions that end from `live`."""
+def _take_batch(
+    left: dict[int, int], live: list[int], need: int, quota: int
+) -> list[tuple[int, int]]:
+    """Subtract one batch from the rows `left`, and remove partitions that end from `live`.
+
+    Returns:
+        (partition, rows) of each turn, in order.
+    """
+    takes: list[tuple[int, int]] = []
     turns = batch_turns(live, need, quota)
     got: int | None = None
     while True:
         try:
             partition, requested = next(turns) if got is None else turns.send(got)
         except StopIteration:
-            return
+            return takes
         got = min(requested, left[partition])
         left[partition] -= got
+        takes.append((partition, got))
         if got < requested:
             live.remove(partition)
 
@@ -178,3 +186,28 @@ def consumed_rows(
             steps -= 1
     _take_batch(left, live, extra, quota)
     return {p: base[p] + start[p] - left[p] for p in base}
+
+
+def batch_takes(
+    consumed: Mapping[int, int], totals: Mapping[int, int | None], batch: int, quota: int
+) -> list[tuple[int, int, int]]:
+    """Return what a consumer takes as its next batch: (partition, rows before, rows), in order.
+
+    Law: it has what `consumed_rows` adds for one more step.
+
+    Args:
+        consumed: rows of each of the consumer's partitions consumed before, as by `consumed_rows`.
+        totals: see `consumed_rows`.
+        batch: see `consumed_rows`.
+        quota: see `consumed_rows`.
+    """
+    left = {}
+    for p in sorted(consumed):
+        total = totals.get(p)
+        left[p] = _ENDLESS if total is None else max(0, total - consumed[p])
+    before, found = dict(consumed), []
+    for p, rows in _take_batch(left, list(left), batch, quota):
+        if rows:
+            found.append((p, before[p], rows))
+            before[p] += rows
+    return found

@@ -50,6 +50,7 @@ class RowBlock:
             this field is a progress report and has no rows.
         resume_token: saved state of the split; see `worker.states`. A block with this field has no
             rows.
+        split: id of the split, in a sidecar; -1: not set.
     """
 
     first_row: int
@@ -62,6 +63,7 @@ class RowBlock:
     prefix_digest: int = 0
     replayed: int = 0
     resume_token: bytes = field(default=b"", repr=False)
+    split: int = -1
 
     @property
     def end_row(self) -> int:

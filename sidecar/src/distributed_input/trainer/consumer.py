@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed_input.api.errors import (
+    ConfigError,
     DistributedInputError,
     FencedError,
     PositionError,
@@ -35,6 +36,7 @@ from distributed_input.trainer.epoch_state import (
     require_current,
     without_traceback,
 )
+from distributed_input.trainer.lineage import Lineage
 from distributed_input.trainer.position_log import behind
 from distributed_input.trainer.session import SidecarSession
 
@@ -56,6 +58,7 @@ class Consumer:
         job: the name of the job; empty: the input's own job.
         accept_changed_dataset: restore positions of another dataset too.
         rank: the rank of this process, if the program sets it; None: as a launcher sets it.
+        lineage: units name their rows.
 
     Attributes:
         source: the folder of the sidecar, the full name of the job, the consumer's index
@@ -71,8 +74,9 @@ class Consumer:
         job: str = "",
         accept_changed_dataset: bool = False,
         rank: trainer_pb2.Rank | None = None,
+        lineage: bool = False,
     ) -> None:
-        self._session = SidecarSession(folder, name, timeout, job, rank)
+        self._session = SidecarSession(folder, name, timeout, job, rank, lineage)
         self._accept_changed_dataset = accept_changed_dataset
         self._queue = BatchQueue()
         self._receive_lock = threading.Lock()
@@ -355,6 +359,9 @@ class Consumer:
         epoch.units += 1
         in_step = epoch.units % self._session.replicas
         self._session.meter.add_unit(unit.rows, ends_batch=not in_step)
+        if self._session.lineage:
+            with self._state_lock:
+                epoch.lineage.append(unit)
         if unit.HasField("after"):
             with self._state_lock:
                 epoch.positions.append(epoch.units, unit.after)
@@ -399,6 +406,29 @@ class Consumer:
                 seen = requested if epoch_over else requested - replicas
             position.end = epoch.ended and seen >= epoch.units
             return position
+
+    def lineage(self, requested: int | None = None) -> Lineage:
+        """Return the rows of the last step of a loop that has requested `requested` units.
+
+        Args:
+            requested: the number of units of this epoch; None: all that were received.
+
+        Raises:
+            ConfigError: the units do not name their rows.
+            PositionError: the loop has no batch, or its last one is too old.
+        """
+        if not self._session.lineage:
+            raise ConfigError("the batches do not name their rows: connect(..., lineage=True)")
+        with self._state_lock:
+            epoch, replicas = self._epoch, self._session.replicas
+            if epoch is None or self._restored is not None:
+                raise PositionError("no batch was read since the input was opened or restored")
+            consumed = epoch.units
+            if requested is not None:
+                consumed = epoch.consumed_units(requested, replicas)
+            consumed = min(consumed, epoch.units)
+            first = (consumed - 1) // replicas * replicas
+            return epoch.lineage.at(epoch.epoch, first, consumed)
 
     def restore(self, position: trainer_pb2.Position) -> None:
         """Let the next epoch continue at `position`. Iterators of the running one raise."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from distributed_input.api.errors import DistributedInputError, FencedError, PositionError
 from distributed_input.api.proto import trainer_pb2
+from distributed_input.trainer.lineage import LineageLog
 from distributed_input.trainer.position_log import PositionLog
 
 OTHER_ITERATOR = (
@@ -45,6 +46,7 @@ class EpochState:
         stopped: a position was restored since it began.
         error: the error that ended it; a new iterator may continue.
         positions: the positions behind its steps.
+        lineage: the rows of its units, if they name them.
     """
 
     generation: int
@@ -58,6 +60,7 @@ class EpochState:
     stopped: bool = False
     error: DistributedInputError | None = None
     positions: PositionLog = field(default_factory=PositionLog, compare=False)
+    lineage: LineageLog = field(default_factory=LineageLog, compare=False)
 
     def requested_units(self, replicas: int) -> int | None:
         """Return how many units the loop has requested; None without a counter.

@@ -22,6 +22,7 @@ from distributed_input.trainer import launchers, position_log
 from distributed_input.trainer.consumer import Consumer
 from distributed_input.trainer.epoch_state import without_traceback
 from distributed_input.trainer.frameworks.lazy_epoch import LoopCounter
+from distributed_input.trainer.lineage import Lineage
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -45,6 +46,7 @@ def connect(
     data_size: int | None = None,
     timeout: float = 60.0,
     accept_changed_dataset: bool = False,
+    lineage: bool = False,
 ) -> Input:
     """Connect to the sidecar of this trainer.
 
@@ -65,6 +67,7 @@ def connect(
         accept_changed_dataset: restore positions that were saved with another dataset, or before
             its files or code changed. Rows may then be repeated or skipped. Default: such a
             position is an error.
+        lineage: whether batches come with the numbers of their rows, for `Input.lineage`.
 
     Returns:
         The input. Use it as a context manager, or call `close`.
@@ -85,6 +88,7 @@ def connect(
         launchers.requested_data_rank(
             data_rank, data_size, launchers.requested_rank(rank, world_size)
         ),
+        lineage,
     )
     return Input(consumer)
 
@@ -315,10 +319,46 @@ class Input:
         Raises:
             PositionError: the number of consumed batches is unknown, or more than were read.
         """
+        requested, is_counted = self._requested("position", batches)
+        # Without prefetching, only a loop that has used all batches reads the end.
+        is_over = epoch_over or not (is_counted or self._consumer.prefetches)
+        saved = self._consumer.position(requested, is_over)
+        data: bytes = saved.SerializeToString()
+        return data
+
+    @short
+    def lineage(self, batches: int | None = None) -> Lineage:
+        """Return which rows of the dataset the last batch has: arrays of epoch, split and row.
+
+        It is the last batch that the loop has consumed, as for `position`; with `distribute`, the
+        rows of this process's replicas, one after the other. Requires `connect(..., lineage=True)`.
+
+        Args:
+            batches: see `position`.
+
+        Raises:
+            ConfigError: the input was connected without `lineage=True`.
+            PositionError: the loop has no batch yet, or the number of consumed batches is unknown.
+        """
+        return self._consumer.lineage(self._requested("lineage", batches)[0])
+
+    def _requested(self, call: str, batches: int | None) -> tuple[int | None, bool]:
+        """Return the number of batches that the loop has requested, and whether it was counted.
+
+        Args:
+            call: name of the method, for messages.
+            batches: the number that the caller has counted; None: not counted.
+
+        Returns:
+            The number; None: all that were read.
+
+        Raises:
+            PositionError: the number is unknown, or more than were read.
+        """
         consumer = self._consumer
         if batches is not None and not 0 <= batches <= consumer.received_units:
             raise PositionError(
-                f"position(batches={batches}): {consumer.received_units} batches of this epoch "
+                f"{call}(batches={batches}): {consumer.received_units} batches of this epoch "
                 "were read since the iterator began: count those that the loop has used"
             )
         units = consumer.requested_units()
@@ -328,14 +368,9 @@ class Input:
             raise PositionError(
                 "a plain dataset prefetches, so the number of batches that the loop has consumed "
                 "is unknown: read with distribute() and a strategy (OneDeviceStrategy for one "
-                "device), or count the batches and call position(batches=...)"
+                f"device), or count the batches and call {call}(batches=...)"
             )
-        if units is not None:
-            saved = consumer.position(units, epoch_over)
-        else:  # without prefetching, only a loop that has used all batches reads the end
-            saved = consumer.position(batches, epoch_over or not consumer.prefetches)
-        data: bytes = saved.SerializeToString()
-        return data
+        return (batches, False) if units is None else (units, True)
 
     @property
     def generation(self) -> int:

@@ -55,6 +55,7 @@ class SidecarSession:
 
     Attributes:
         job: the name of the job; empty: the input's own job.
+        lineage: whether each unit names its rows.
         timeout: seconds to wait for a sidecar.
         channel: the current connection.
         welcome: the sidecar's answer to the handshake.
@@ -73,11 +74,13 @@ class SidecarSession:
         timeout: float,
         job: str = "",
         rank: trainer_pb2.Rank | None = None,
+        lineage: bool = False,
     ) -> None:
         self._folder = folder
         self._input_name = input_name
         self._rank = rank or launchers.rank_of_process()
         self.job = job
+        self.lineage = lineage
         self.timeout = timeout
         self.welcome = trainer_pb2.Welcome()
         self.opened = trainer_pb2.Opened()
@@ -176,7 +179,7 @@ class SidecarSession:
 
     def define_job(self, draft: types_pb2.Job, dataset: bytes, replicas: int) -> None:
         """Set the job that `open_job` opens, on this sidecar and on later ones."""
-        request = trainer_pb2.Open(draft=draft, replicas=replicas)
+        request = trainer_pb2.Open(draft=draft, replicas=replicas, lineage=self.lineage)
         if dataset:
             request.dataset_id = hashlib.sha256(dataset).hexdigest()
             request.draft.dataset_id = request.dataset_id
@@ -202,6 +205,10 @@ class SidecarSession:
         deadline, self._opening_since = self.answer_deadline(), time.monotonic()
         while (message := self._answer(deadline)).WhichOneof("message") != "opened":
             pass  # of what the connection read before
+        if self.lineage and not message.opened.lineage:
+            raise ConfigError(
+                f"input {self.welcome.input}: lineage=True needs a newer sidecar: upgrade its image"
+            )
         self.opened, self._is_joined, self._opening_since = message.opened, True, None
         if self.opened.job.HasField("entry_point"):  # the export prints those of a dataset
             for warning in self.opened.job.warnings:

@@ -5,6 +5,7 @@ This module is long because each kind of message has its case.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import time
@@ -191,6 +192,20 @@ def test_a_dataset_is_named_by_its_content(tmp_path: Path) -> None:
     assert (request.draft.name, request.replicas) == ("train", 2)
     session.define_job(types_pb2.Job(name="train"), b"", 1)
     assert session._open_request == trainer_pb2.Open(draft=types_pb2.Job(name="train"), replicas=1)
+
+
+def test_a_sidecar_that_cannot_name_rows_is_an_error(tmp_path: Path, sidecar: Sidecar) -> None:
+    for asked, refused in ((False, False), (True, True)):
+        session = SidecarSession(tmp_path, "", SECONDS, lineage=asked)
+        session.connect(SECONDS)
+        session.define_job(types_pb2.Job(), b"", 1)
+        assert session._open_request == trainer_pb2.Open(
+            draft=types_pb2.Job(), replicas=1, lineage=asked
+        )
+        refusal = pytest.raises(ConfigError, match="lineage=True needs a newer sidecar")
+        with refusal if refused else contextlib.nullcontext():
+            session.open_job()
+        session.channel.shutdown()
 
 
 @pytest.mark.parametrize(("reported", "consumers"), [(0, 1), (1, 1), (4, 4)])

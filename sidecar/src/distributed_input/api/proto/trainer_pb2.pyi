@@ -51,16 +51,18 @@ class Rank(_message.Message):
     def __init__(self, index: _Optional[int] = ..., count: _Optional[int] = ..., source: _Optional[str] = ..., requested: bool = ..., readers: _Optional[int] = ..., reader: _Optional[int] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("dataset_file", "dataset_id", "draft", "replicas")
+    __slots__ = ("dataset_file", "dataset_id", "draft", "replicas", "lineage")
     DATASET_FILE_FIELD_NUMBER: _ClassVar[int]
     DATASET_ID_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     dataset_file: str
     dataset_id: str
     draft: _types_pb2.Job
     replicas: int
-    def __init__(self, dataset_file: _Optional[str] = ..., dataset_id: _Optional[str] = ..., draft: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., replicas: _Optional[int] = ...) -> None: ...
+    lineage: bool
+    def __init__(self, dataset_file: _Optional[str] = ..., dataset_id: _Optional[str] = ..., draft: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., replicas: _Optional[int] = ..., lineage: bool = ...) -> None: ...
 
 class StartEpoch(_message.Message):
     __slots__ = ("generation", "epoch", "position")
@@ -153,17 +155,19 @@ class Welcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., input: _Optional[str] = ..., consumer: _Optional[int] = ..., consumers: _Optional[int] = ..., slots_file: _Optional[str] = ..., slots_bytes: _Optional[int] = ..., config: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., from_trainer: bool = ..., timeout_seconds: _Optional[float] = ..., ranks: _Optional[int] = ..., readers: _Optional[int] = ...) -> None: ...
 
 class Opened(_message.Message):
-    __slots__ = ("job", "unit_rows", "units_per_step")
+    __slots__ = ("job", "unit_rows", "units_per_step", "lineage")
     JOB_FIELD_NUMBER: _ClassVar[int]
     UNIT_ROWS_FIELD_NUMBER: _ClassVar[int]
     UNITS_PER_STEP_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     job: _types_pb2.Job
     unit_rows: int
     units_per_step: int
-    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., unit_rows: _Optional[int] = ..., units_per_step: _Optional[int] = ...) -> None: ...
+    lineage: bool
+    def __init__(self, job: _Optional[_Union[_types_pb2.Job, _Mapping]] = ..., unit_rows: _Optional[int] = ..., units_per_step: _Optional[int] = ..., lineage: bool = ...) -> None: ...
 
 class Unit(_message.Message):
-    __slots__ = ("generation", "index", "rows", "slot", "offsets", "sizes", "after", "empty")
+    __slots__ = ("generation", "index", "rows", "slot", "offsets", "sizes", "after", "empty", "lineage")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +176,7 @@ class Unit(_message.Message):
     SIZES_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     EMPTY_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     index: int
     rows: int
@@ -180,7 +185,18 @@ class Unit(_message.Message):
     sizes: _containers.RepeatedScalarFieldContainer[int]
     after: Position
     empty: bool
-    def __init__(self, generation: _Optional[int] = ..., index: _Optional[int] = ..., rows: _Optional[int] = ..., slot: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., after: _Optional[_Union[Position, _Mapping]] = ..., empty: bool = ...) -> None: ...
+    lineage: _containers.RepeatedCompositeFieldContainer[RowRange]
+    def __init__(self, generation: _Optional[int] = ..., index: _Optional[int] = ..., rows: _Optional[int] = ..., slot: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., after: _Optional[_Union[Position, _Mapping]] = ..., empty: bool = ..., lineage: _Optional[_Iterable[_Union[RowRange, _Mapping]]] = ...) -> None: ...
+
+class RowRange(_message.Message):
+    __slots__ = ("split", "first_row", "rows")
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    split: int
+    first_row: int
+    rows: int
+    def __init__(self, split: _Optional[int] = ..., first_row: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class EpochEnd(_message.Message):
     __slots__ = ("generation", "units", "dropped_rows")

@@ -81,6 +81,7 @@ class EpochRun:
         self.failed = ""
         self._job, self._share = source.job, share
         self._exchange = source.exchange
+        self._lineage = source.lineage
         self._slots, self._outbox, self._on_sent = slots, outbox, on_sent
         self._reader = EpochReader(source, share, request.epoch, outbox)
         self._cancelled = self._reader.cancelled
@@ -162,7 +163,7 @@ class EpochRun:
         """Send one batch as units. Return False at the end of the epoch."""
         columns = self._reader.plan.columns
         writers = [
-            UnitWriter(self._slots, self._allocate, columns, self._share.unit_rows)
+            UnitWriter(self._slots, self._allocate, columns, self._share.unit_rows, self._lineage)
             for _ in range(self._share.units)
         ]
         try:

@@ -26,6 +26,7 @@ class UnitWriter:
         allocate: function that allocates a slot in it.
         columns: columns of a row.
         capacity: rows of a full unit.
+        lineage: whether the unit names its rows.
 
     Attributes:
         rows: rows added so far.
@@ -34,7 +35,12 @@ class UnitWriter:
     """
 
     def __init__(
-        self, slots: SlotPool, allocate: Allocate, columns: Sequence[Column], capacity: int
+        self,
+        slots: SlotPool,
+        allocate: Allocate,
+        columns: Sequence[Column],
+        capacity: int,
+        lineage: bool = False,
     ) -> None:
         self.rows = 0
         self.capacity = capacity
@@ -46,6 +52,7 @@ class UnitWriter:
         self._pieces: list[Sequence[Bytes]] = []
         self._offsets: list[int] = []
         self._slot: int | None = None
+        self._lineage: list[trainer_pb2.RowRange] | None = [] if lineage else None
 
     @property
     def room(self) -> int:
@@ -54,6 +61,8 @@ class UnitWriter:
 
     def add(self, block: RowBlock) -> None:
         """Append a block of at most `room` rows."""
+        if self._lineage is not None:
+            self._name_rows(self._lineage, block)
         if not self._fixed:
             self._pieces.append(block.buffers)
         else:
@@ -62,6 +71,17 @@ class UnitWriter:
                 at = offset + self.rows * (width or 0)
                 self._slots.memory[at : at + data.nbytes] = data
         self.rows += block.rows
+
+    @staticmethod
+    def _name_rows(ranges: list[trainer_pb2.RowRange], block: RowBlock) -> None:
+        """Add the rows of a block to the last range that they continue, or as another one."""
+        last = ranges[-1] if ranges else trainer_pb2.RowRange()
+        if (last.split, last.first_row + last.rows) == (block.split, block.first_row) and ranges:
+            last.rows += block.rows
+        else:
+            ranges.append(
+                trainer_pb2.RowRange(split=block.split, first_row=block.first_row, rows=block.rows)
+            )
 
     def pad(self, spec: ElementSpec, like: RowBlock | None) -> None:
         """Fill the unit up with rows of zeros.
@@ -108,6 +128,7 @@ class UnitWriter:
             sizes=sizes,
             after=after,
             empty=not self.rows,
+            lineage=self._lineage,
         )
 
     def abandon(self) -> None:

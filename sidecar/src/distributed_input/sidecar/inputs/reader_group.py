@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from distributed_input.api.errors import (
     ConfigError,
@@ -209,12 +210,12 @@ class ReaderGroup:
     def _check_same(self, reading: GroupReading, request: trainer_pb2.Open) -> None:
         known = self._request
         same = known is not None and is_same(known.draft, request.draft)
-        if not same or known is None or max(1, known.replicas) != max(1, request.replicas):
+        if not same or known is None or _loop_of(known) != _loop_of(request):
             ranks = _list([one.reader.rank for one in self._open_members if one is not reading])
             raise ConfigError(
                 f"rank {reading.reader.rank} reads {self.name} of input {self.input.name} in "
-                f"another way than rank {ranks}: use the same dataset, batch size and number of "
-                "replicas in all of them"
+                f"another way than rank {ranks}: use the same dataset, batch size, number of "
+                "replicas and lineage in all of them"
             )
 
     def _open(
@@ -236,12 +237,15 @@ class ReaderGroup:
                 "of a batch must be known: set spec.batching.globalBatchSize"
             )
         self._loop_units = loop_units(job, request.replicas)
-        source = self.input.row_source(job)
+        source = replace(self.input.row_source(job), lineage=request.lineage)
         with self._lock:
             self._source, self._share, self._request = source, share, request
             self._epochs.open(source, share)
         self._opened = trainer_pb2.Opened(
-            job=job, unit_rows=share.unit_rows, units_per_step=share.units
+            job=job,
+            unit_rows=share.unit_rows,
+            units_per_step=share.units,
+            lineage=request.lineage,
         )
 
     # Epochs.
@@ -459,3 +463,8 @@ class ReaderGroup:
 
 def _list(ranks: list[int]) -> str:
     return ", ".join(str(rank) for rank in ranks)
+
+
+def _loop_of(request: trainer_pb2.Open) -> tuple[int, bool]:
+    """Return what the loops of all members have in common, besides the job."""
+    return max(1, request.replicas), request.lineage

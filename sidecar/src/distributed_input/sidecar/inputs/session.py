@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -52,12 +53,13 @@ class _Reading:
         consumer, consumers = self.input.consumer, self.input.consumers
         self.loop_units = loop_units(job, request.replicas)
         share = share_of(job, consumer, consumers, max(1, request.replicas))
-        self.source = self.input.row_source(job)
+        self.source = replace(self.input.row_source(job), lineage=request.lineage)
         self.epochs.open(self.source, share)
         return trainer_pb2.Opened(
             job=job,
             unit_rows=0 if share.whole else share.unit_rows,
             units_per_step=share.units,
+            lineage=request.lineage,
         )
 
     def start(self, start: trainer_pb2.StartEpoch) -> None:

@@ -22,7 +22,6 @@ from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition
 
 Position = trainer_pb2.Position
-_MAX_UNITS = 1 << 16  # in a step of rows; the time to resume grows with the units of a begun step
 
 
 def check_position(position: Position, job: types_pb2.Job, share: Share) -> None:
@@ -32,7 +31,7 @@ def check_position(position: Position, job: types_pb2.Job, share: Share) -> None
         PositionError: it cannot. The message has the difference and what to do.
     """
     identity.check(position, job)
-    _check_form(position, job)
+    identity.check_form(position, job)
     alone = position.consumers == share.consumers and position.consumer == share.consumer
     restores = (
         f"the checkpoint of consumer {position.consumer} of {position.consumers} restores only "
@@ -55,28 +54,6 @@ def _check_begun_step(position: Position, share: Share) -> None:
             f"then: {position.consumers} with {position.units_per_step} replicas, now: "
             f"{share.consumers} with {share.units}. Run as many as then, or restore a checkpoint "
             "saved after a batch"
-        )
-
-
-def _check_form(position: Position, job: types_pb2.Job) -> None:
-    """Raise PositionError if a position of this job has numbers that no position has."""
-    trainers = position.consumers
-    is_shared = job.mode != types_pb2.PARALLEL_EPOCHS
-    own = job.partitions
-    if is_shared and trainers:
-        own = len(range(position.consumer, job.partitions, trainers))
-    fits = (
-        trainers > position.consumer
-        and (trainers <= job.partitions or not is_shared)
-        and position.base_step <= position.step
-        and position.extra_units < (_MAX_UNITS if job.global_batch_size else max(1, own))
-        and len(position.base_rows) in (0, job.partitions)
-        and len(position.anchors) in (0, job.partitions)
-    )
-    if not fits:
-        raise PositionError(
-            "the checkpoint's position is damaged: its numbers do not fit its job. Restore an "
-            "earlier checkpoint, or start without one"
         )
 
 

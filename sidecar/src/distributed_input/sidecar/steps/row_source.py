@@ -72,6 +72,7 @@ class RowSource:
             each is full.
         most_head_bytes: see `StreamContext`.
         most_useful: how many workers this consumer can use at most, and why not more.
+        lineage: whether each unit names its rows.
     """
 
     job: types_pb2.Job
@@ -84,6 +85,7 @@ class RowSource:
     queue_bytes: Callable[[int], int] = lambda _streams: 1 << 20
     most_head_bytes: int = 0
     most_useful: UsefulWorkers = field(default_factory=UsefulWorkers)
+    lineage: bool = False
 
     @property
     def useful(self) -> UsefulWorkers:

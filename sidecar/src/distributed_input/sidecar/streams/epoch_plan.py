@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.order import splits as assignment
+from distributed_input.order.share import seed_of
 from distributed_input.rows.elements import Column, ElementSpec
 
 _LEAST_TURNS = 2
@@ -40,9 +40,7 @@ class EpochPlan:
             epoch: index of the epoch.
             consumer: index of the consumer. In PARALLEL_EPOCHS each one has its own order.
         """
-        seed = job.seed
-        if job.mode == types_pb2.PARALLEL_EPOCHS:
-            seed = mix(seed, consumer + 1)
+        seed = seed_of(job, consumer)
         deal = assignment.deal(seed, epoch, job.num_splits, job.partitions)
         columns = ElementSpec.from_json(job.row_spec).columns
         return cls(job, epoch, seed, columns, deal)

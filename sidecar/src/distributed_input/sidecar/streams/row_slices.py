@@ -43,4 +43,5 @@ class BlockSlices:
             stop - start,
             tuple(slice_run(self._columns, block.buffers, start, stop, self._offsets)),
             block.digests[start:stop],
+            split=block.split,
         )

@@ -416,7 +416,8 @@ class SplitStream:
         self._check_row(block)
         check_sizes(block, context.plan.columns)
         if block.rows:
-            self._queue.append(BlockSlices(context.plan.columns, block))
+            named = replace(block, split=self.split)
+            self._queue.append(BlockSlices(context.plan.columns, named))
             self._queued_bytes += block.cost
             self._received_bytes += block.cost
             self.received += block.rows

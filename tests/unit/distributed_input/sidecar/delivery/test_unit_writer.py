@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +27,15 @@ def slots(tmp_path: Path) -> Iterator[SlotPool]:
     pool.close()
 
 
-def writer(slots: SlotPool, columns: tuple[Column, ...], capacity: int = 4) -> UnitWriter:
+def writer(
+    slots: SlotPool, columns: tuple[Column, ...], capacity: int = 4, *, lineage: bool = False
+) -> UnitWriter:
     def allocate(size: int) -> int:
         slot = slots.allocate(size, 0.0, NEVER)
         assert slot is not None
         return slot
 
-    return UnitWriter(slots, allocate, columns, capacity)
+    return UnitWriter(slots, allocate, columns, capacity, lineage)
 
 
 def block(*buffers: bytes, rows: int) -> RowBlock:
@@ -152,3 +155,20 @@ def test_each_column_of_a_row_is_copied(slots: SlotPool) -> None:
 def test_a_block_with_another_number_of_columns_is_an_error(slots: SlotPool) -> None:
     with pytest.raises(ValueError, match="shorter"):
         writer(slots, FIXED).add(block(b"aa", rows=1))
+
+
+def test_a_unit_names_its_rows_on_request(slots: SlotPool) -> None:
+    def rows(split: int, first_row: int, rows: int) -> RowBlock:
+        values = block(b"aa" * rows, b"A" * rows, rows=rows)
+        return replace(values, split=split, first_row=first_row)
+
+    def add_all(unit: UnitWriter) -> list[tuple[int, int, int]]:
+        for one in (rows(0, 3, 1), rows(0, 4, 1), rows(0, 7, 1), rows(2, 8, 1)):
+            unit.add(one)
+        unit.pad(ElementSpec((), ()), None)
+        sent = unit.finish(0, 0, None)
+        return [(one.split, one.first_row, one.rows) for one in sent.lineage]
+
+    assert add_all(writer(slots, FIXED, 8)) == []
+    named = writer(slots, FIXED, 8, lineage=True)
+    assert add_all(named) == [(0, 3, 2), (0, 7, 1), (2, 8, 1)]

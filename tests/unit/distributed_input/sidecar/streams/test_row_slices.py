@@ -24,7 +24,7 @@ def block_of(texts: list[bytes], first_row: int = 4) -> RowBlock:
     lengths = np.array([len(text) for text in texts], np.uint32).view(np.uint8)
     data = np.frombuffer(b"".join(texts), np.uint8)
     digests = np.arange(rows, dtype=np.uint64)
-    return RowBlock(first_row, rows, (fixed, lengths, data), digests, last=True)
+    return RowBlock(first_row, rows, (fixed, lengths, data), digests, last=True, split=6)
 
 
 @given(st.lists(st.binary(max_size=5), min_size=1, max_size=8), st.data())
@@ -46,7 +46,7 @@ def test_slices_are_views_and_a_whole_block_is_itself() -> None:
     whole = BlockSlices(COLUMNS, block)
     assert whole.slice(0, 3) is block
     piece = whole.slice(1, 3)
-    assert not piece.last
+    assert (piece.last, piece.split) == (False, 6)
     for part, buffer in zip(piece.buffers, block.buffers, strict=True):
         assert np.shares_memory(part, buffer)
 

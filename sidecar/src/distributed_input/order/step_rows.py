@@ -1,0 +1,249 @@
+"""Which rows a step has, computed from a saved position and the lengths of splits. Pure.
+
+A position has all that the order depends on: seed, splits, partitions and batch size. It also has
+how steps were cut since its base, and one border of a split in each partition. A split is needed
+only if a row lies between two borders that are not known. Then `UnknownLengthError` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from distributed_input.api.errors import PositionError
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.order import identity, splits
+from distributed_input.order.share import Share, seed_of, share_of
+
+
+class RowRange(NamedTuple):
+    """Consecutive rows of one split: `rows` rows from index `first_row` on."""
+
+    split: int
+    first_row: int
+    rows: int
+
+
+class UnknownLengthError(PositionError):
+    """The answer depends on the number of rows of `split`, which is not known."""
+
+    def __init__(self, split: int) -> None:
+        super().__init__(f"the number of rows of split {split} is not known")
+        self.split = split
+
+
+def job_of(position: trainer_pb2.Position) -> types_pb2.Job:
+    """Return a job with the fields of a position's job that the order of rows depends on.
+
+    Raises:
+        PositionError: the position has no job, or it is damaged.
+    """
+    job = types_pb2.Job(
+        name=position.job,
+        seed=position.seed,
+        mode=position.mode,
+        num_splits=position.num_splits,
+        partitions=position.partitions,
+        global_batch_size=position.global_batch_size,
+    )
+    identity.check_format(position)
+    if not job.partitions or not job.num_splits:
+        raise PositionError("the position was saved before the input was read: it has no steps")
+    identity.check_form(position, job)
+    return job
+
+
+def rows_of_step(
+    position: trainer_pb2.Position,
+    step: int,
+    lengths: Mapping[int, int],
+    consumer: int | None = None,
+    remainder: types_pb2.Remainder = types_pb2.KEEP,
+) -> list[RowRange]:
+    """Return the rows of a step of the position's epoch, in the order of delivery.
+
+    Law: `consumer=None` gives the rows of all consumers, one after the other, for each step since
+    the position's base.
+
+    Args:
+        position: a saved position. The step may be before or behind it.
+        step: index of the step in the epoch, from 0.
+        lengths: rows of splits, by split, as far as they are known.
+        consumer: index of a trainer, or None: all. In PARALLEL_EPOCHS that of the position.
+        remainder: what the job does with the rows that do not fill the last step.
+
+    Returns:
+        The rows; none behind the end of the epoch. Rows that fill up a batch are not included.
+
+    Raises:
+        UnknownLengthError: the answer needs the length of a split that `lengths` does not have.
+        PositionError: the position does not show the step.
+    """
+    job = job_of(position)
+    is_before = step < position.base_step
+    if job.mode == types_pb2.PARALLEL_EPOCHS:
+        if consumer not in (None, position.consumer):
+            raise PositionError(
+                f"the checkpoint of trainer {position.consumer} does not show the rows of trainer "
+                f"{consumer}: in ParallelEpochs each trainer has its own order"
+            )
+        shares = [share_of(job, position.consumer, position.consumers)]
+    elif is_before:
+        shares = [_share_before(position, job, step, consumer)]
+    else:
+        shares = [share_of(job, one, position.consumers) for one in range(position.consumers)]
+    asked = [one for one in shares if consumer in (None, one.consumer)]
+    if not asked:
+        raise PositionError(f"trainer {consumer}: there were {position.consumers} trainers, from 0")
+    if is_before or not position.base_rows:
+        before, steps = [0] * job.partitions, step - (0 if is_before else position.base_step)
+    else:
+        before, steps = list(position.base_rows), step - position.base_step
+    epoch = _Epoch(position, job, before, lengths)
+    drops = remainder == types_pb2.DROP and not shares[0].whole
+    if drops and any(epoch.count(one, steps) < one.batch for one in shares):
+        return []  # all trainers end the epoch here
+    return [rows for one in asked for rows in epoch.rows(one, steps)]
+
+
+def _share_before(
+    position: trainer_pb2.Position, job: types_pb2.Job, step: int, consumer: int | None
+) -> Share:
+    """Return a share of all partitions, for a step before the position's base.
+
+    While no partition has ended, a step has the same rows for every number of trainers.
+
+    Raises:
+        PositionError: the number of trainers matters, and it is not known.
+    """
+    share = share_of(job, 0, 1)
+    is_even = set(position.base_rows) == {position.base_step * share.quota}
+    if consumer is None and is_even:
+        return share
+    raise PositionError(
+        f"step {step} is before a restore at step {position.base_step}, and the checkpoint does "
+        "not show how many trainers there were before. "
+        + (
+            "Ask for the rows of all trainers, or use a checkpoint from before the restore"
+            if is_even
+            else "Use a checkpoint from before the restore"
+        )
+    )
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """What is known of an epoch.
+
+    Attributes:
+        position: where the borders of splits come from.
+        job: the job of the position.
+        before: rows of each partition that were consumed when the steps to count begin.
+        lengths: rows of splits, by split, as far as they are known.
+    """
+
+    position: trainer_pb2.Position
+    job: types_pb2.Job
+    before: Sequence[int]
+    lengths: Mapping[int, int]
+
+    def rows(self, share: Share, steps: int) -> list[RowRange]:
+        """Return the rows of one consumer in its next step after `steps` steps.
+
+        A partition of unknown length is assumed to be endless. Each partition that has not ended
+        gives rows to every step, so the assumption is wrong only if one of these rows is not found.
+        """
+        job, epoch = self.job, self.position.epoch
+        deal = splits.deal(seed_of(job, share.consumer), epoch, job.num_splits, job.partitions)
+        partitions = {p: self._partition(p, deal[p]) for p in share.partitions}
+        totals = {p: one.starts[-1] for p, one in partitions.items()}
+        consumed = splits.consumed_rows(
+            {p: self.before[p] for p in share.partitions}, totals, steps, share.batch, share.quota
+        )
+        takes = splits.batch_takes(consumed, totals, share.batch, share.quota)
+        return [one for p, first, rows in takes for one in partitions[p].locate(first, rows)]
+
+    def count(self, share: Share, steps: int) -> int:
+        """Return the number of rows of one consumer in its next step after `steps` steps."""
+        return sum(one.rows for one in self.rows(share, steps))
+
+    def _partition(self, partition: int, dealt: Sequence[int]) -> _Partition:
+        """Return the borders of a partition's splits, as far as they are known."""
+        anchors = self.position.anchors
+        anchor = anchors[partition] if anchors else trainer_pb2.Anchor()
+        starts: dict[int, int] = {}
+
+        def learn(ordinal: int, rows: int) -> None:
+            if ordinal > len(dealt) or rows < 0 or starts.setdefault(ordinal, rows) != rows:
+                raise PositionError(_CONTRADICTION)
+
+        learn(0, 0)
+        learn(anchor.ordinal, anchor.rows)
+        if anchor.ended:
+            learn(len(dealt), anchor.rows)
+        for at, split in enumerate(dealt):
+            if at in starts and split in self.lengths:
+                learn(at + 1, starts[at] + self.lengths[split])
+        for at in reversed(range(len(dealt))):
+            if at + 1 in starts and dealt[at] in self.lengths:
+                learn(at, starts[at + 1] - self.lengths[dealt[at]])
+        least = anchor.rows
+        for prefix in self.position.prefixes:
+            if prefix.partition == partition and prefix.split in dealt[anchor.ordinal :][:1]:
+                least += prefix.rows
+        known = [starts.get(at) for at in range(len(dealt) + 1)]
+        return _Partition(dealt, known, anchor.ordinal, least)
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """The known borders of a partition's splits.
+
+    Attributes:
+        splits: its splits, in order.
+        starts: rows of the partition before each split, and before the end; None: not known.
+        ordinal: index of a split of which some rows are known.
+        least: rows of the partition up to the last of these rows.
+    """
+
+    splits: Sequence[int]
+    starts: Sequence[int | None]
+    ordinal: int
+    least: int
+
+    def locate(self, first: int, rows: int) -> list[RowRange]:
+        """Return where `rows` rows of the partition from row `first` on are.
+
+        Raises:
+            UnknownLengthError: the partition may have no such row, or a border is not known.
+        """
+        found, end = [], first + rows
+        while first < end:
+            at, start = max(
+                (at, start)
+                for at, start in enumerate(self.starts)
+                if start is not None and start <= first
+            )
+            stop = self.starts[at + 1]
+            if stop is None and at == self.ordinal and first < self.least:
+                stop = self.least
+            if stop is None:
+                raise UnknownLengthError(self._next_unknown(at, start, first))
+            taken = min(stop, end) - first
+            found.append(RowRange(self.splits[at], first - start, taken))
+            first += taken
+        return found
+
+    def _next_unknown(self, at: int, start: int, row: int) -> int:
+        """Return the split to read next: from the nearer of the borders around a row."""
+        for later, end in enumerate(self.starts[at + 1 :], at):
+            if end is not None:
+                return self.splits[at if row - start <= end - row else later]
+        return self.splits[at]
+
+
+_CONTRADICTION = (
+    "the lengths of splits do not fit the borders of splits in the checkpoint: the dataset has "
+    "changed since it was saved, or the checkpoint is damaged"
+)

@@ -1,0 +1,70 @@
+"""Which rows the batches of an epoch have, as the sidecar reports it on request."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distributed_input.api.errors import PositionError
+from distributed_input.api.proto import trainer_pb2
+from distributed_input.trainer.position_log import HISTORY_STEPS
+
+
+class Lineage(NamedTuple):
+    """Which row of the dataset each row of a batch is: int64 arrays, of one value for each row.
+
+    Attributes:
+        epoch: its epoch, from 0.
+        split: its split: `context.input_pipeline_id` of the call of `dataset_fn` that made it.
+        row: its index among the rows that this call's dataset gives, from 0. If no batch size is
+            known, an element is one row.
+
+    Rows that fill up a batch have -1 in each array.
+    """
+
+    epoch: NDArray[np.int64]
+    split: NDArray[np.int64]
+    row: NDArray[np.int64]
+
+
+class LineageLog:
+    """The rows of the most recent units of one epoch."""
+
+    def __init__(self) -> None:
+        # (rows of the unit, its ranges): not the message, which would keep its whole packet.
+        self._units: deque[tuple[int, list[tuple[int, int, int]]]] = deque(maxlen=HISTORY_STEPS)
+        self._count = 0
+
+    def append(self, unit: trainer_pb2.Unit) -> None:
+        """Save the rows of the next unit."""
+        ranges = [(one.split, one.first_row, one.rows) for one in unit.lineage]
+        self._units.append((unit.rows, ranges))
+        self._count += 1
+
+    def at(self, epoch: int, first: int, stop: int) -> Lineage:
+        """Return the rows of the units [first, stop) of epoch `epoch`, in order.
+
+        Raises:
+            PositionError: there is no such unit, or it is older than the log.
+        """
+        oldest = self._count - len(self._units)
+        if not 0 <= first < stop <= self._count:
+            raise PositionError("no batch was read since the iterator began")
+        if first < oldest:
+            raise PositionError(
+                f"the loop is more than {HISTORY_STEPS} batches behind the prefetched ones: "
+                "prefetch fewer batches"
+            )
+        parts = []
+        for rows, ranges in list(self._units)[first - oldest : stop - oldest]:
+            part = np.full((3, rows), -1, np.int64)
+            at = 0
+            for split, first_row, count in ranges:
+                part[0, at : at + count], part[1, at : at + count] = epoch, split
+                part[2, at : at + count] = np.arange(first_row, first_row + count)
+                at += count
+            parts.append(part)
+        return Lineage(*np.concatenate(parts, axis=1))
