@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from distributed_input.api.errors import ProtocolError
+from distributed_input.api.errors import ConfigError, ProtocolError
 
 PROTOCOL = 1
 """Version of this build. Increase it when the meaning of a message changes."""
@@ -50,3 +50,13 @@ def heartbeat_interval(seconds: float) -> float:
     if not math.isfinite(seconds) or seconds <= 0:
         return _HEARTBEAT_SECONDS
     return min(max(seconds, MIN_HEARTBEAT_SECONDS), MAX_HEARTBEAT_SECONDS)
+
+
+def too_old(source: str, feature: str) -> ConfigError:
+    """Return the error of a trainer whose sidecar does not know a feature.
+
+    Args:
+        source: who asks for it, for the message.
+        feature: what is asked for.
+    """
+    return ConfigError(f"{source}: the sidecar's release has no {feature}: upgrade its image")

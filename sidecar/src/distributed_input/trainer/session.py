@@ -24,7 +24,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.files import DATASET_PREFIX
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.api.protocol import FAILURE_CHARACTERS, PROTOCOL, check_protocol
+from distributed_input.api.protocol import FAILURE_CHARACTERS, PROTOCOL, check_protocol, too_old
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
 from distributed_input.order import identity
 from distributed_input.order.jobs import set_run
@@ -163,15 +163,11 @@ class SidecarSession:
         self.check_open()
         welcome = self._answer(deadline).welcome
         check_protocol(welcome.protocol, "the sidecar")
-        if not welcome.ranks and self._rank is not None and self._rank.requested:
-            raise ConfigError(
-                f"{self._rank.source}: the sidecar's release has no ranks: upgrade its image"
-            )
-        if self._rank is not None and self._rank.readers > 1 and not welcome.readers:
-            raise ConfigError(
-                f"{self._rank.source}: the sidecar's release serves one process for each rank: "
-                "upgrade its image"
-            )
+        if (rank := self._rank) is not None:
+            if rank.requested and not welcome.ranks:
+                raise too_old(rank.source, "ranks")
+            if rank.readers > 1 and not welcome.readers:
+                raise too_old(rank.source, "meshes")
         channel.map_slots(welcome.slots_file, welcome.slots_bytes)
         self.welcome, self._has_connected = welcome, True
         if self.job and welcome.ranks <= 1 and (remedy := launchers.remedy(os.environ)):
@@ -206,9 +202,7 @@ class SidecarSession:
         while (message := self._answer(deadline)).WhichOneof("message") != "opened":
             pass  # of what the connection read before
         if self.lineage and not message.opened.lineage:
-            raise ConfigError(
-                f"input {self.welcome.input}: lineage=True needs a newer sidecar: upgrade its image"
-            )
+            raise too_old("connect(lineage=True)", "lineage")
         self.opened, self._is_joined, self._opening_since = message.opened, True, None
         if self.opened.job.HasField("entry_point"):  # the export prints those of a dataset
             for warning in self.opened.job.warnings:
@@ -377,10 +371,7 @@ class SidecarSession:
             yield message
 
     def report(self, generation: int, units: int, failed: str = "") -> None:
-        """Report to the sidecar that it delivered `units` units of `generation`.
-
-        failed: an error with which the loop ends, for the other trainers.
-        """
+        """Report delivered units of a generation, and an error with which the loop ends."""
         progress = self.meter.report(generation, units)
         progress.failed = failed[:FAILURE_CHARACTERS]
         try:

@@ -202,7 +202,9 @@ def test_a_sidecar_that_cannot_name_rows_is_an_error(tmp_path: Path, sidecar: Si
         assert session._open_request == trainer_pb2.Open(
             draft=types_pb2.Job(), replicas=1, lineage=asked
         )
-        refusal = pytest.raises(ConfigError, match="lineage=True needs a newer sidecar")
+        refusal = pytest.raises(
+            ConfigError, match=r"^connect\(lineage=True\): .* upgrade its image"
+        )
         with refusal if refused else contextlib.nullcontext():
             session.open_job()
         session.channel.shutdown()
