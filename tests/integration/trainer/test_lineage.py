@@ -89,7 +89,7 @@ def test_rows_have_their_names_after_a_kill_and_on_other_trainers(
     kind = REMAINDERS[remainder]
     for consumer, part in enumerate(rest):
         for step, batch in enumerate(part, 4):
-            ranges = rows_of_step(saved, step, lengths, consumer, kind)
+            ranges = rows_of_step(saved, step, lengths, kind, consumer)
             assert [[1, s, f + n] for s, f, rows in ranges for n in range(rows)] == batch
     saved.base_rows[:] = [7 * 4] * 4  # as a position of the four trainers begins
     saved.base_step, saved.consumers = 7, 4
@@ -97,7 +97,7 @@ def test_rows_have_their_names_after_a_kill_and_on_other_trainers(
         for step, batch in enumerate(part, 7):
             if batch and batch[0][0] > 1:
                 break
-            ranges = rows_of_step(saved, step, lengths, consumer, kind)
+            ranges = rows_of_step(saved, step, lengths, kind, consumer)
             assert [[1, s, f + n] for s, f, rows in ranges for n in range(rows)] == batch
 
 
@@ -117,9 +117,7 @@ def test_a_batch_has_names_only_on_request(cluster: Cluster) -> None:
         train.restore(position)
         with pytest.raises(PositionError, match="no batch was read"):
             train.lineage()
-        # A plain dataset prefetches, so the loop has to count.
-        for count, batch in enumerate(train.dataset(), 1):
-            rows = np.stack(train.lineage(count), axis=1)
-            assert batch["name"].numpy().tolist() == rows.tolist()
-        with pytest.raises(PositionError, match=r"lineage\(batches=...\)"):
+        # A plain dataset prefetches: the last batch that was read is not that of the loop.
+        next(iter(train.dataset()))
+        with pytest.raises(PositionError, match="a plain dataset prefetches"):
             train.lineage()

@@ -63,11 +63,6 @@ def has_index(value: object) -> bool:
     )
 
 
-def split_rows(rows: int, split: int, splits: int) -> int:
-    """Return the number of rows of a split; see `indexes`."""
-    return rows * (split + 1) // splits - rows * split // splits
-
-
 def indexes(rows: int, split: int, splits: int, key: int | None, start: int = 0) -> Iterator[int]:
     """Yield the indexes of a split's rows, from row `start` on.
 

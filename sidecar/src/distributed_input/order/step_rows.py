@@ -29,7 +29,10 @@ class UnknownLengthError(PositionError):
     """The answer depends on the number of rows of `split`, which is not known."""
 
     def __init__(self, split: int) -> None:
-        super().__init__(f"the number of rows of split {split} is not known")
+        super().__init__(
+            f"the number of rows of split {split} is not known: pass it in `lengths`. For an "
+            "endless split, pass any number that is larger than the rows that were read"
+        )
         self.split = split
 
 
@@ -37,7 +40,7 @@ def job_of(position: trainer_pb2.Position) -> types_pb2.Job:
     """Return a job with the fields of a position's job that the order of rows depends on.
 
     Raises:
-        PositionError: the position has no job, or it is damaged.
+        PositionError: the position has no job or no batch size, or it is damaged.
     """
     job = types_pb2.Job(
         name=position.job,
@@ -51,6 +54,11 @@ def job_of(position: trainer_pb2.Position) -> types_pb2.Job:
     if not job.partitions or not job.num_splits:
         raise PositionError("the position was saved before the input was read: it has no steps")
     identity.check_form(position, job)
+    if not job.global_batch_size:
+        raise PositionError(
+            "the job has no batch size, so that a batch of the loop is less than a step: connect "
+            "with lineage=True, and read lineage() while the loop runs"
+        )
     return job
 
 
@@ -58,8 +66,8 @@ def rows_of_step(
     position: trainer_pb2.Position,
     step: int,
     lengths: Mapping[int, int],
+    remainder: types_pb2.Remainder,
     consumer: int | None = None,
-    remainder: types_pb2.Remainder = types_pb2.KEEP,
 ) -> list[RowRange]:
     """Return the rows of a step of the position's epoch, in the order of delivery.
 
@@ -70,8 +78,9 @@ def rows_of_step(
         position: a saved position. The step may be before or behind it.
         step: index of the step in the epoch, from 0.
         lengths: rows of splits, by split, as far as they are known.
+        remainder: what the job does with the rows that do not fill the last step. No position
+            has it.
         consumer: index of a trainer, or None: all. In PARALLEL_EPOCHS that of the position.
-        remainder: what the job does with the rows that do not fill the last step.
 
     Returns:
         The rows; none behind the end of the epoch. Rows that fill up a batch are not included.
@@ -81,6 +90,8 @@ def rows_of_step(
         PositionError: the position does not show the step.
     """
     job = job_of(position)
+    if step < 0:
+        raise PositionError(f"step {step}: steps count from 0")
     is_before = step < position.base_step
     if job.mode == types_pb2.PARALLEL_EPOCHS:
         if consumer not in (None, position.consumer):
@@ -100,9 +111,10 @@ def rows_of_step(
         before, steps = [0] * job.partitions, step - (0 if is_before else position.base_step)
     else:
         before, steps = list(position.base_rows), step - position.base_step
-    epoch = _Epoch(position, job, before, lengths)
-    drops = remainder == types_pb2.DROP and not shares[0].whole
-    if drops and any(epoch.count(one, steps) < one.batch for one in shares):
+    seed = seed_of(job, shares[0].consumer)
+    deal = splits.deal(seed, position.epoch, job.num_splits, job.partitions)
+    epoch = _Epoch(position, deal, before, lengths)
+    if remainder == types_pb2.DROP and any(epoch.count(one, steps) < one.batch for one in shares):
         return []  # all trainers end the epoch here
     return [rows for one in asked for rows in epoch.rows(one, steps)]
 
@@ -138,13 +150,13 @@ class _Epoch:
 
     Attributes:
         position: where the borders of splits come from.
-        job: the job of the position.
+        deal: the splits of each partition, in order.
         before: rows of each partition that were consumed when the steps to count begin.
         lengths: rows of splits, by split, as far as they are known.
     """
 
     position: trainer_pb2.Position
-    job: types_pb2.Job
+    deal: Sequence[Sequence[int]]
     before: Sequence[int]
     lengths: Mapping[int, int]
 
@@ -154,9 +166,7 @@ class _Epoch:
         A partition of unknown length is assumed to be endless. Each partition that has not ended
         gives rows to every step, so the assumption is wrong only if one of these rows is not found.
         """
-        job, epoch = self.job, self.position.epoch
-        deal = splits.deal(seed_of(job, share.consumer), epoch, job.num_splits, job.partitions)
-        partitions = {p: self._partition(p, deal[p]) for p in share.partitions}
+        partitions = {p: self._partition(p, self.deal[p]) for p in share.partitions}
         totals = {p: one.starts[-1] for p, one in partitions.items()}
         consumed = splits.consumed_rows(
             {p: self.before[p] for p in share.partitions}, totals, steps, share.batch, share.quota
@@ -211,6 +221,12 @@ class _Partition:
     starts: Sequence[int | None]
     ordinal: int
     least: int
+
+    def __post_init__(self) -> None:
+        borders = [rows for rows in self.starts if rows is not None]
+        later = [rows for rows in self.starts[self.ordinal + 1 :] if rows is not None]
+        if borders != sorted(borders) or any(rows < self.least for rows in later):
+            raise PositionError(_CONTRADICTION)
 
     def locate(self, first: int, rows: int) -> list[RowRange]:
         """Return where `rows` rows of the partition from row `first` on are.

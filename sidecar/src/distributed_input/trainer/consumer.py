@@ -356,12 +356,12 @@ class Consumer:
 
     def _read(self, channel: Channel, unit: trainer_pb2.Unit, epoch: EpochState) -> Batch:
         batch = channel.batch(unit)
-        epoch.units += 1
-        in_step = epoch.units % self._session.replicas
-        self._session.meter.add_unit(unit.rows, ends_batch=not in_step)
         if self._session.lineage:
             with self._state_lock:
                 epoch.lineage.append(unit)
+        epoch.units += 1
+        in_step = epoch.units % self._session.replicas
+        self._session.meter.add_unit(unit.rows, ends_batch=not in_step)
         if unit.HasField("after"):
             with self._state_lock:
                 epoch.positions.append(epoch.units, unit.after)
@@ -426,9 +426,9 @@ class Consumer:
             consumed = epoch.units
             if requested is not None:
                 consumed = epoch.consumed_units(requested, replicas)
-            consumed = min(consumed, epoch.units)
-            first = (consumed - 1) // replicas * replicas
-            return epoch.lineage.at(epoch.epoch, first, consumed)
+            # The last step of whole elements may have too few units. No loop gets it.
+            consumed = min(consumed, epoch.units) // replicas * replicas
+            return epoch.lineage.at(epoch.epoch, consumed - replicas, consumed)
 
     def restore(self, position: trainer_pb2.Position) -> None:
         """Let the next epoch continue at `position`. Iterators of the running one raise."""

@@ -319,46 +319,10 @@ class Input:
         Raises:
             PositionError: the number of consumed batches is unknown, or more than were read.
         """
-        requested, is_counted = self._requested("position", batches)
-        # Without prefetching, only a loop that has used all batches reads the end.
-        is_over = epoch_over or not (is_counted or self._consumer.prefetches)
-        saved = self._consumer.position(requested, is_over)
-        data: bytes = saved.SerializeToString()
-        return data
-
-    @short
-    def lineage(self, batches: int | None = None) -> Lineage:
-        """Return which rows of the dataset the last batch has: arrays of epoch, split and row.
-
-        It is the last batch that the loop has consumed, as for `position`; with `distribute`, the
-        rows of this process's replicas, one after the other. Requires `connect(..., lineage=True)`.
-
-        Args:
-            batches: see `position`.
-
-        Raises:
-            ConfigError: the input was connected without `lineage=True`.
-            PositionError: the loop has no batch yet, or the number of consumed batches is unknown.
-        """
-        return self._consumer.lineage(self._requested("lineage", batches)[0])
-
-    def _requested(self, call: str, batches: int | None) -> tuple[int | None, bool]:
-        """Return the number of batches that the loop has requested, and whether it was counted.
-
-        Args:
-            call: name of the method, for messages.
-            batches: the number that the caller has counted; None: not counted.
-
-        Returns:
-            The number; None: all that were read.
-
-        Raises:
-            PositionError: the number is unknown, or more than were read.
-        """
         consumer = self._consumer
         if batches is not None and not 0 <= batches <= consumer.received_units:
             raise PositionError(
-                f"{call}(batches={batches}): {consumer.received_units} batches of this epoch "
+                f"position(batches={batches}): {consumer.received_units} batches of this epoch "
                 "were read since the iterator began: count those that the loop has used"
             )
         units = consumer.requested_units()
@@ -368,9 +332,36 @@ class Input:
             raise PositionError(
                 "a plain dataset prefetches, so the number of batches that the loop has consumed "
                 "is unknown: read with distribute() and a strategy (OneDeviceStrategy for one "
-                f"device), or count the batches and call {call}(batches=...)"
+                "device), or count the batches and call position(batches=...)"
             )
-        return (batches, False) if units is None else (units, True)
+        if units is not None:
+            saved = consumer.position(units, epoch_over)
+        else:  # without prefetching, only a loop that has used all batches reads the end
+            saved = consumer.position(batches, epoch_over or not consumer.prefetches)
+        data: bytes = saved.SerializeToString()
+        return data
+
+    @short
+    def lineage(self) -> Lineage:
+        """Return which rows of the dataset the last batch has: arrays of epoch, split and row.
+
+        It is the last batch that the loop has consumed, as for `position`; with `distribute`, the
+        rows of this process's replicas, one after the other. Requires `connect(..., lineage=True)`.
+
+        Raises:
+            ConfigError: the input was connected without `lineage=True`.
+            PositionError: the loop has no batch yet, or it is unknown which one: a plain dataset
+                prefetches.
+        """
+        consumer = self._consumer
+        units = consumer.requested_units()
+        if units is None and consumer.prefetches and consumer.generation:
+            raise PositionError(
+                "a plain dataset prefetches, also beyond the end of an epoch, so it is unknown "
+                "which batch the loop has: read with numpy(), or with distribute() and a strategy "
+                "(OneDeviceStrategy for one device)"
+            )
+        return consumer.lineage(units)
 
     @property
     def generation(self) -> int:

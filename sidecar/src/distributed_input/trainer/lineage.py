@@ -35,13 +35,13 @@ class LineageLog:
 
     def __init__(self) -> None:
         # (rows of the unit, its ranges): not the message, which would keep its whole packet.
-        self._units: deque[tuple[int, list[tuple[int, int, int]]]] = deque(maxlen=HISTORY_STEPS)
+        self._units: deque[tuple[int, NDArray[np.int64]]] = deque(maxlen=HISTORY_STEPS)
         self._count = 0
 
     def append(self, unit: trainer_pb2.Unit) -> None:
         """Save the rows of the next unit."""
         ranges = [(one.split, one.first_row, one.rows) for one in unit.lineage]
-        self._units.append((unit.rows, ranges))
+        self._units.append((unit.rows, np.array(ranges, np.int64).reshape(-1, 3)))
         self._count += 1
 
     def at(self, epoch: int, first: int, stop: int) -> Lineage:
@@ -55,14 +55,14 @@ class LineageLog:
             raise PositionError("no batch was read since the iterator began")
         if first < oldest:
             raise PositionError(
-                f"the loop is more than {HISTORY_STEPS} batches behind the prefetched ones: "
-                "prefetch fewer batches"
+                f"the loop is more than {HISTORY_STEPS} batches of a replica behind those that "
+                "were read ahead: read fewer ahead"
             )
         parts = []
         for rows, ranges in list(self._units)[first - oldest : stop - oldest]:
             part = np.full((3, rows), -1, np.int64)
             at = 0
-            for split, first_row, count in ranges:
+            for split, first_row, count in ranges.tolist():
                 part[0, at : at + count], part[1, at : at + count] = epoch, split
                 part[2, at : at + count] = np.arange(first_row, first_row + count)
                 at += count

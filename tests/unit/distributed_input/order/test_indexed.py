@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from distributed_input.order import indexed
-from distributed_input.order.indexed import Indexed, has_index, indexes, permute, split_rows
+from distributed_input.order.indexed import Indexed, has_index, indexes, permute
 
 
 def permutation(size: int, key: int) -> list[int]:
@@ -58,12 +58,6 @@ def test_splits_divide_the_rows(rows, key):
     assert sorted(itertools.chain(*parts)) == list(range(rows))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert all(list(indexes(rows, 2, 4, key, start)) == parts[2][start:] for start in (0, 1, 1200))
-
-
-def test_the_rows_of_a_split_are_counted_without_its_indexes():
-    for rows, splits in itertools.product((0, 1, 7, 12), (1, 3, 4)):
-        counted = [len(list(indexes(rows, split, splits, None))) for split in range(splits)]
-        assert counted == [split_rows(rows, split, splits) for split in range(splits)]
 
 
 def test_epochs_and_seeds_have_orders_of_their_own_unless_nothing_is_shuffled():

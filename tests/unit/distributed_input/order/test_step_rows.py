@@ -18,6 +18,7 @@ from distributed_input.order.step_rows import RowRange, UnknownLengthError, rows
 Row = tuple[int, int]  # split, index
 Steps = list[list[list[Row]]]  # by step and consumer
 PARALLEL = types_pb2.PARALLEL_EPOCHS
+KEEP = types_pb2.KEEP
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def cases(draw: st.DrawFn, mode: types_pb2.ProcessingMode = types_pb2.DISTRIBUTE
         mode=mode,
         num_splits=num_splits,
         partitions=partitions,
-        global_batch_size=partitions * draw(st.integers(0, 3)),
+        global_batch_size=partitions * draw(st.integers(1, 3)),
     )
     lengths = st.lists(st.integers(0, 9), min_size=num_splits, max_size=num_splits)
     return Case(job, dict(enumerate(draw(lengths))), draw(st.integers(0, 2)))
@@ -129,7 +130,7 @@ def ask(
     known: dict[int, int] = {}
     while True:
         try:
-            return rows_of(rows_of_step(position, step, known, consumer)), list(known)
+            return rows_of(rows_of_step(position, step, known, KEEP, consumer)), list(known)
         except UnknownLengthError as error:
             if error.split in known:
                 raise
@@ -175,17 +176,17 @@ def test_a_step_before_a_restart_is_known_while_the_number_of_trainers_does_not_
     position, share = run.position(0), share_of(case.job, 0, run.consumers)
     if any(run.at[p] < run.base_step * share.quota for p in run.at):  # one has ended
         with pytest.raises(PositionError, match="Use a checkpoint from before the restore"):
-            rows_of_step(position, 0, case.lengths)
+            rows_of_step(position, 0, case.lengths, KEEP)
         return
     for step, delivered in enumerate(run.steps):
         assert sorted(ask(position, step, case.lengths)[0]) == sorted(chain(*delivered))
         with pytest.raises(PositionError, match="Ask for the rows of all trainers"):
-            rows_of_step(position, step, case.lengths, 0)
+            rows_of_step(position, step, case.lengths, KEEP, 0)
 
 
 @given(st.data())
 def test_with_drop_all_trainers_end_at_the_first_step_that_is_not_full(data: st.DataObject) -> None:
-    case = data.draw(cases().filter(lambda case: case.job.global_batch_size > 0))
+    case = data.draw(cases())
     run = Delivery(case, data.draw(consumers_of(case)))
     position = run.position(0)
     while run.step():
@@ -194,7 +195,7 @@ def test_with_drop_all_trainers_end_at_the_first_step_that_is_not_full(data: st.
     batch = case.job.global_batch_size // run.consumers
     for step, delivered in enumerate(run.steps):
         has_ended = has_ended or any(len(rows) < batch for rows in delivered)
-        found = rows_of_step(position, step, case.lengths, None, types_pb2.DROP)
+        found = rows_of_step(position, step, case.lengths, types_pb2.DROP)
         assert rows_of(found) == ([] if has_ended else list(chain(*delivered)))
 
 
@@ -208,9 +209,9 @@ def test_in_parallel_epochs_a_position_shows_its_own_trainer() -> None:
     )
     identity.stamp(position, job)
     first, second = (own[0] for own in case.dealt(consumer=1))
-    assert rows_of_step(position, 0, case.lengths) == [(first, 0, 1), (second, 0, 1)]
+    assert rows_of_step(position, 0, case.lengths, KEEP) == [(first, 0, 1), (second, 0, 1)]
     with pytest.raises(PositionError, match="each trainer has its own order"):
-        rows_of_step(position, 0, case.lengths, 0)
+        rows_of_step(position, 0, case.lengths, KEEP, 0)
 
 
 def test_only_the_splits_around_a_step_are_requested() -> None:
@@ -233,11 +234,33 @@ def test_lengths_that_contradict_the_checkpoint_are_an_error() -> None:
         run.step()
     position = run.position(0)
     with pytest.raises(PositionError, match="the dataset has changed"):
-        rows_of_step(position, 0, dict.fromkeys(range(4), 5))
+        rows_of_step(position, 0, dict.fromkeys(range(4), 5), KEEP)
     position.partitions = 3
     with pytest.raises(PositionError, match="damaged"):
-        rows_of_step(position, 0, {})
+        rows_of_step(position, 0, {}, KEEP)
     with pytest.raises(PositionError, match="before the input was read"):
-        rows_of_step(trainer_pb2.Position(format=identity.FORMAT), 0, {})
+        rows_of_step(trainer_pb2.Position(format=identity.FORMAT), 0, {}, KEEP)
     with pytest.raises(PositionError, match="format 0"):
-        rows_of_step(trainer_pb2.Position(), 0, {})
+        rows_of_step(trainer_pb2.Position(), 0, {}, KEEP)
+    with pytest.raises(PositionError, match="steps count from 0"):
+        rows_of_step(run.position(0), -1, {}, KEEP)
+
+
+@pytest.mark.parametrize("length", [9, 1])
+def test_a_split_of_a_wrong_length_beside_a_known_border_is_an_error(length: int) -> None:
+    """Its end would be behind the border that the checkpoint has, or before rows that were read."""
+    job = types_pb2.Job(name="input", num_splits=4, partitions=1, global_batch_size=2)
+    run = Delivery(Case(job, dict.fromkeys(range(4), 4), 0), 1)
+    for _ in range(5):
+        run.step()
+    position, (order,) = run.position(0), run.case.dealt()  # two splits, and 2 rows of the third
+    wrong = order[0] if length == 9 else order[2]
+    with pytest.raises(PositionError, match="the dataset has changed"):
+        rows_of_step(position, 0, {wrong: length}, KEEP)
+
+
+def test_a_job_without_a_batch_size_has_no_steps_that_a_loop_counts() -> None:
+    job = types_pb2.Job(name="input", num_splits=4, partitions=2)
+    position = Delivery(Case(job, dict.fromkeys(range(4), 4), 0), 1).position(0)
+    with pytest.raises(PositionError, match="no batch size"):
+        rows_of_step(position, 0, dict.fromkeys(range(4), 4), KEEP)

@@ -37,7 +37,7 @@ def test_a_unit_that_the_log_does_not_have_is_an_error(monkeypatch: pytest.Monke
     for number in range(3):
         log.append(unit(1, (number, 0, 1)))
     assert log.at(0, 1, 2).split.tolist() == [1]
-    with pytest.raises(PositionError, match="more than 2 batches behind"):
+    with pytest.raises(PositionError, match="more than 2 batches of a replica behind"):
         log.at(0, 0, 1)
     with pytest.raises(PositionError, match="no batch was read"):
         log.at(0, 3, 4)
