@@ -47,7 +47,7 @@ class Trainer:
         self._socket.send(trainer_pb2.FromSidecar(**message).SerializeToString())
 
     def unit(self, generation: int, index: int, step: int | None = None) -> None:
-        """Send a unit of one byte, in a slot named after its index."""
+        """Send a unit of one byte, in a slot and of a split named after its index."""
         slot = 64 * index
         after = None
         if step is not None:
@@ -56,7 +56,7 @@ class Trainer:
             )
         unit = trainer_pb2.Unit(
             generation=generation, index=index, rows=1, slot=slot, offsets=[slot], sizes=[1],
-            after=after,
+            after=after, lineage=[trainer_pb2.RowRange(split=index, rows=1)],
         )  # fmt: skip
         self.send(unit=unit)
 

@@ -160,8 +160,9 @@ def test_a_position_counts_the_whole_elements_that_the_loop_consumed(
     """A step of the job has an element of each partition, and one of the loop of each replica."""
     per_step, elements = 8, 15
     job = types_pb2.Job(name="train", partitions=per_step)
-    sidecar = Sidecar(tmp_path, opened=trainer_pb2.Opened(job=job, units_per_step=per_step))
-    consumer, loop = Consumer(tmp_path, "", SECONDS), Loop()
+    opened = trainer_pb2.Opened(job=job, units_per_step=per_step, lineage=True)
+    sidecar = Sidecar(tmp_path, opened=opened)
+    consumer, loop = Consumer(tmp_path, "", SECONDS, lineage=True), Loop()
     consumer.open(types_pb2.Job(), b"", replicas)
     consumer.count_steps(loop)
     trainer, generation = sidecar.trainer(), consumer.begin()
@@ -177,11 +178,15 @@ def test_a_position_counts_the_whole_elements_that_the_loop_consumed(
         consumed.append(position.step * per_step + position.extra_units)
         assert consumed[-1] == (read + 1) * replicas
         assert not position.end
+        names = consumer.lineage(consumer.requested_units()).split.tolist()
+        assert names == list(range(read * replicas, (read + 1) * replicas))
     loop.steps += 1
     assert len(list(units)) == elements % replicas
     position = consumer.position(consumer.requested_units())
     assert position.end == (replicas == 1), "the last step of two replicas has one element"
     assert position.step * per_step + position.extra_units == elements + elements % replicas
+    last = consumer.lineage(consumer.requested_units()).split.tolist()
+    assert last == names, "no loop gets a step with too few elements"
     loop.steps += 1
     assert consumer.position(consumer.requested_units()).end
     consumer.close()
