@@ -164,14 +164,13 @@ def test_an_end_counts_before_it_is_sent_and_is_kept_if_the_pass_is_cancelled(
 def test_an_error_of_one_reader_leaves_the_others_their_unit(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_cancelled: threading.Event) -> None:
-        group.readers[0].outbox.release_all()
+    def refuse(unit: trainer_pb2.Unit, _cancelled: threading.Event) -> None:
+        group.slots.release(unit.slot)
         raise ConfigError("too long")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(group.readers[0].outbox, "flush", refuse)
-        with pytest.raises(ConfigError, match="too long"):
-            group.send(0)
+    monkeypatch.setattr(group.readers[0].outbox, "send_unit", refuse)
+    with pytest.raises(ConfigError, match="too long"):
+        group.send(0)
     group.outbox.flush(NEVER)
     assert group.numbers(1) == [(8, 0)]
     group.readers[1].outbox.release_all()

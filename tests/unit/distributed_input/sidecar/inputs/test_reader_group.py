@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_messag
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.reader_group import ReaderGroup
 from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.frameworks import pytorch
 from tests.unit.distributed_input.sidecar.system import BATCH, ROWS, eventually, running
 
 
@@ -213,15 +215,20 @@ def test_a_refused_position_leaves_the_others_with_an_error_that_names_the_ranks
     tmp_path: Path,
 ) -> None:
     with running(tmp_path) as system:
-        system.add_sidecar(sidecar={"bufferBytes": 1 << 20, "timeoutSeconds": 0.5})
+        job = system.add_sidecar()
         readers = [system.connect(rank=member(rank)) for rank in range(2)]
         for step, one in enumerate(readers, 1):
             position = one.position()
             position.consumers, position.step = 2, step
             one.restore(position)
         waiting = readers[0].begin()
+        eventually(lambda: group_of(job)._outbox.readers)
         with pytest.raises(PositionError, match=r"rank 1 and rank 0 .* different positions"):
             read(readers[1])
+        group = group_of(job)
+        eventually(lambda: len(group._members) == 1)
+        assert group._timer is not None
+        group._give_up(group._timer)
         with pytest.raises(UnavailableError, match=r"rank 0 has waited .* 1 more reader"):
             list(readers[0].units(waiting))
         readers[0].close()
@@ -275,10 +282,12 @@ def test_an_error_ahead_of_time_comes_with_the_epoch_and_no_unit_comes_again(
         group = group_of(job)
         eventually(lambda: all(one.begin.epoch == 1 and one.sent for one in group._outbox.readers))
         fail_pass(group, ahead=1)
+        sent = [one.sent for one in group._outbox.readers]
         found: list[list[bytes]] = [[], []]
         for one, units in zip(readers, found, strict=True):
             with pytest.raises(UnavailableError, match="a worker failed"):
                 units.extend(unit.buffers[0].tobytes() for unit in one.units(one.begin()))
+        assert [one.sent for one in group._outbox.readers] == sent
         with ThreadPoolExecutor(2) as pool:
             for units, rest in zip(found, pool.map(read, readers), strict=True):
                 units += rest
@@ -330,5 +339,23 @@ def test_a_reader_that_is_ahead_does_not_stop_the_end_of_another(
         assert first == second
         assert not any(ends.values()), "the pass was not begun again"
         assert job.streams.bytes == 2 * ROWS * 8
+        for one in readers:
+            one.close()
+
+
+def test_what_a_reader_writes_to_a_tensor_stays_in_its_process(tmp_path: Path) -> None:
+    torch: Any = SimpleNamespace(from_numpy=lambda array: array)
+    with running(tmp_path) as system:
+        system.add_sidecar()
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        passes = [pytorch.reader(torch, one)(one.begin()) for one in readers]
+        first, second = (next(units)["id"] for units in passes)
+        before = second.copy()
+        first += 1000
+        assert second.tolist() == before.tolist()
+        second += 1
+        plain = [next(one.arrays(one.generation))["id"] for one in readers]
+        assert plain[0].tolist() == plain[1].tolist()
+        assert not plain[0].flags.writeable
         for one in readers:
             one.close()
