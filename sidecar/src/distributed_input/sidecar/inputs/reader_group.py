@@ -221,6 +221,12 @@ class ReaderGroup:
         same = known is not None and is_same(known.draft, request.draft)
         if not same or known is None or _loop_of(known) != _loop_of(request):
             ranks = _list([one.reader.rank for one in self._open_members if one is not reading])
+            if reading in self._open_members:
+                raise ConfigError(
+                    f"rank {reading.reader.rank} opens input {self.input.name} again in another "
+                    f"way, while rank {ranks} has it open: the ranks of {self.name} cannot change "
+                    "their job. Close the input in all of them, and then connect again"
+                )
             raise ConfigError(
                 f"rank {reading.reader.rank} reads {self.name} of input {self.input.name} in "
                 f"another way than rank {ranks}: use the same dataset, batch size, number of "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from distributed_input.api.protocol import PROTOCOL
 from distributed_input.link.trainer.trainer_end import Channel
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.job_sessions import JobSession
 from distributed_input.sidecar.inputs.reader_group import ReaderGroup
 from distributed_input.trainer.consumer import Consumer
 from distributed_input.trainer.frameworks import pytorch
@@ -78,7 +79,6 @@ def _rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("start", "remove"):
         monkeypatch.setattr(ReaderGroup, name, checked(getattr(ReaderGroup, name)))
     yield
-    assert lost
     assert not any(lost)
 
 
@@ -173,6 +173,10 @@ def test_readers_that_disagree_are_refused(tmp_path: Path) -> None:
                 ConfigError, match=f"by 2 process.* claims {claims}: pass the same data_size"
             ):
                 system.connect(rank=claim)
+        with pytest.raises(
+            ConfigError, match=r"rank 1 opens .* while rank 0 has it open: .* cannot change"
+        ):
+            readers[1].open(readers[1].welcome.config, b"", 2)
         readers[1].close()
         with pytest.raises(
             ConfigError, match=r"rank 1 reads data rank 0 .* another way than rank 0"
@@ -209,6 +213,19 @@ def test_a_message_of_an_ended_process_does_not_fence_its_successor(tmp_path: Pa
         assert first == second
         for one in readers:
             one.close()
+
+
+def test_a_session_that_connected_before_a_group_ended_gets_the_current_one(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        registry = system.registries[0]
+        late, early = (cast(JobSession, SimpleNamespace(number=number)) for number in (9, 3))
+        registry.join("train", "", late, 0, 2).is_over = True
+        group = registry.join("train", "", early, 0, 2)
+        assert not group.is_over
+        assert job.sessions.current is group
 
 
 def test_a_refused_position_leaves_the_others_with_an_error_that_names_the_ranks(
