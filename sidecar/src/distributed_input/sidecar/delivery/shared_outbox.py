@@ -32,7 +32,7 @@ class Place(NamedTuple):
     unit: int
 
 
-class Stage(Enum):
+class ReaderStage(Enum):
     """What a reader has been sent of its generation, or soon will be."""
 
     IDLE = auto()  # it has no generation
@@ -63,14 +63,14 @@ class Reader:
     begin: Place = Place(0, 0)  # noqa: RUF009 - it is immutable
     position: trainer_pb2.Position | None = None
     sent: int = 0
-    stage: Stage = Stage.IDLE
+    stage: ReaderStage = ReaderStage.IDLE
     started: bool = False
     counted: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def next(self) -> Place:
         """The place of the next unit that it needs."""
-        if self.stage is Stage.ENDED:
+        if self.stage is ReaderStage.ENDED:
             return Place(self.begin.epoch + 1, 0)
         return Place(self.begin.epoch, self.begin.unit + self.sent)
 
@@ -79,22 +79,22 @@ class Reader:
     ) -> None:
         """Begin to read a generation at a place."""
         self.generation, self.begin, self.position = generation, begin, position
-        self.sent, self.started, self.stage = 0, True, Stage.RUNNING
+        self.sent, self.started, self.stage = 0, True, ReaderStage.RUNNING
 
     @property
     def needs_units(self) -> bool:
         """Whether units at its place are sent to it."""
-        return self.stage is Stage.RUNNING
+        return self.stage is ReaderStage.RUNNING
 
     @property
     def has_place(self) -> bool:
         """Whether it needs the units at its place now, or probably will."""
-        return self.stage in (Stage.RUNNING, Stage.ENDED)
+        return self.stage in (ReaderStage.RUNNING, ReaderStage.ENDED)
 
     @property
     def waits(self) -> bool:
         """Whether it has started an epoch, and has got neither the end nor an error."""
-        return self.started and self.stage is Stage.RUNNING
+        return self.started and self.stage is ReaderStage.RUNNING
 
     @property
     def has_started(self) -> bool:
@@ -203,8 +203,9 @@ class SharedOutbox:
             else:
                 found = [one for one in found if one.begin.epoch == place.epoch]
             messages = [(one, _addressed(message, one)) for one in found]
+            sent = {"end": ReaderStage.ENDED, "failure": ReaderStage.FAILED}
             for one in found:
-                one.stage = {"end": Stage.ENDED, "failure": Stage.FAILED}.get(kind, one.stage)
+                one.stage = sent.get(kind, one.stage)
         self._each(messages, lambda one, own: one.outbox.send(own, cancelled), cancelled)
 
     def send_unit(self, unit: trainer_pb2.Unit, cancelled: threading.Event) -> None:
@@ -233,7 +234,7 @@ class SharedOutbox:
         The next epoch of a reader that has got the end begins ahead of time.
         """
         for one in self._readers:
-            if one.started and one.stage is Stage.ENDED and one.next == place:
+            if one.started and one.stage is ReaderStage.ENDED and one.next == place:
                 one.start(one.generation + 1, place)
                 one.started = False
         return [one for one in self._readers if one.needs_units and one.next == place]

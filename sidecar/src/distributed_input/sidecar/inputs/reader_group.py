@@ -34,14 +34,16 @@ from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_messag
 from distributed_input.sidecar.delivery.shared_outbox import (
     Place,
     Reader,
+    ReaderStage,
     SharedOutbox,
-    Stage,
 )
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import ConsumerStats, JobSession
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import UsefulWorkers
+
+_REPORT_SECONDS = 2.0  # between reports to a rank that waits while another one opens the job
 
 
 class GroupReading:
@@ -208,13 +210,17 @@ class ReaderGroup:
             ConfigError: the members open different jobs, or the job has no batch size.
             DistributedInputError: the job is refused.
         """
-        with self._opening:
+        while not self._opening.acquire(timeout=_REPORT_SECONDS):
+            report(f"another rank of {self.name}, which opens the job")
+        try:
             if self._open_members - {reading}:
                 self._check_same(reading, request)
             else:
                 self._open(request, dataset, report)
             self._open_members.add(reading)
             return self._opened
+        finally:
+            self._opening.release()
 
     def _check_same(self, reading: GroupReading, request: trainer_pb2.Open) -> None:
         known = self._request
@@ -241,7 +247,7 @@ class ReaderGroup:
             self._epochs.close()
             self._outbox.running, self._request = False, None
             for one in self._outbox.readers:
-                one.stage = Stage.IDLE  # it has read another job
+                one.stage = ReaderStage.IDLE  # it has read another job
         job = self.input.open_job(request.draft, dataset, report)
         consumer, consumers = self.input.consumer, self.input.consumers
         share = share_of(job, consumer, consumers, max(1, request.replicas))
@@ -412,7 +418,7 @@ class ReaderGroup:
                 waiting = self._waiting()
                 missing = self._missing()
                 for reader in waiting:
-                    reader.stage = Stage.FAILED
+                    reader.stage = ReaderStage.FAILED
             members = [one for one in self._members if one.reader in waiting]
         for one in members:
             error = UnavailableError(
@@ -433,7 +439,7 @@ class ReaderGroup:
             return
         self._generation += 2  # the next one may have been begun ahead of time
         begin, position = first.next, None
-        if first.stage is not Stage.ENDED:
+        if first.stage is not ReaderStage.ENDED:
             begin, position = first.begin, first.position
         self._epoch = begin.epoch
         self._outbox.begin_pass(self._generation, begin)

@@ -22,6 +22,7 @@ from distributed_input.api.proto.trainer_pb2 import Rank
 from distributed_input.api.protocol import PROTOCOL
 from distributed_input.link.trainer.trainer_end import Channel
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
+from distributed_input.sidecar.inputs import reader_group as module
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import JobSession
 from distributed_input.sidecar.inputs.reader_group import ReaderGroup
@@ -183,6 +184,27 @@ def test_readers_that_disagree_are_refused(tmp_path: Path) -> None:
         ):
             system.connect(rank=member(1), replicas=2)
         readers[0].close()
+
+
+def test_a_reader_gets_reports_while_another_one_opens_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_REPORT_SECONDS", 0.01)
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        reader = system.connect(rank=member(0))
+        group = group_of(job)
+        reports: list[str] = []
+
+        def report(what: str) -> None:
+            reports.append(what)
+            if len(reports) == 2:
+                group._opening.release()
+
+        group._opening.acquire()
+        group.open(group._members[0], trainer_pb2.Open(draft=job.config), b"", report)
+        assert reports == ["another rank of data rank 0 of 1, which opens the job"] * 2
+        reader.close()
 
 
 def test_a_second_process_of_a_rank_fences_the_first_alone(tmp_path: Path) -> None:
