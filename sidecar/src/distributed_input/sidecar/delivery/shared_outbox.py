@@ -207,6 +207,7 @@ class SharedOutbox:
             for one in found:
                 one.stage = sent.get(kind, one.stage)
         self._each(messages, lambda one, own: one.outbox.send(own, cancelled), cancelled)
+        self.flush(cancelled)  # the others may miss what a cancelled pass has kept back
 
     def send_unit(self, unit: trainer_pb2.Unit, cancelled: threading.Event) -> None:
         """Send a unit to the readers that need it; see `UnitOutbox`."""

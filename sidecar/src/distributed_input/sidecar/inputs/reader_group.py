@@ -370,6 +370,8 @@ class ReaderGroup:
             self._advance()
         elif any(one.waits for one in readers) and len(started | self._closed) >= self.readers:
             self._begin()
+        if not self._outbox.running and self._outbox.has_unsent:
+            threading.Thread(target=self._flush, name="flush", daemon=True).start()
         with self._outbox.lock:
             waiting = self._waiting()
             if waiting:
@@ -435,7 +437,6 @@ class ReaderGroup:
         first = self._first()  # the pass before may have sent more until it ended
         if first is None:  # it has failed, and no reader waits
             self._outbox.running = False
-            threading.Thread(target=self._flush, name="flush", daemon=True).start()
             return
         self._generation += 2  # the next one may have been begun ahead of time
         begin, position = first.next, None
@@ -450,7 +451,7 @@ class ReaderGroup:
         )
 
     def _flush(self) -> None:
-        """Send the errors of a pass that was cancelled while it sent them."""
+        """Send what a pass has kept back that was cancelled while it sent an end or an error."""
         for one in self._copy():
             with contextlib.suppress(Cancelled):
                 one.outbox.flush(one.gone)
@@ -466,6 +467,8 @@ class ReaderGroup:
             self._epochs.start(
                 trainer_pb2.StartEpoch(generation=self._generation, epoch=self._epoch)
             )
+            with self._outbox.lock:  # the pass may have skipped the rest of an epoch
+                self._outbox.next = max(self._outbox.next, Place(self._epoch, 0))
 
     def fail_loop(self, reading: GroupReading, generation: int, error: str) -> None:
         """Record an error of a member's loop, for the other consumers."""

@@ -17,7 +17,7 @@ from distributed_input.link.errors import Cancelled
 from distributed_input.link.trainer import packet_socket
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
 from distributed_input.sidecar.delivery import shared_outbox as module
-from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.delivery.shared_outbox import Place, Reader, SharedOutbox
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 
@@ -159,6 +159,18 @@ def test_an_end_counts_before_it_is_sent_and_is_kept_if_the_pass_is_cancelled(
     for rank in range(2):
         _, ended = group.received(rank)
         assert (ended.end.generation, ended.end.units) == (7 + rank, 1)
+
+
+def test_an_end_that_was_kept_is_sent_also_if_the_next_pass_fails_at_once(group: Group) -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    end = trainer_pb2.FromSidecar(end=trainer_pb2.EpochEnd(generation=1))
+    with pytest.raises(Cancelled):
+        group.outbox.send(end, cancelled)
+    group.readers[0].start(20, Place(0, 0))
+    group.outbox.begin_pass(3, Place(0, 0))
+    group.outbox.send(failure_message(UnavailableError("no worker"), 3), NEVER)
+    assert [one.HasField("end") for one in group.received(1)] == [True]
 
 
 def test_an_error_of_one_reader_leaves_the_others_their_unit(

@@ -1,4 +1,7 @@
-"""Readers of one data rank get equal batches of one pass, or an error that names the ranks."""
+"""Readers of one data rank get equal batches of one pass, or an error that names the ranks.
+
+This module is long because a fixture checks one rule in all of its tests.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,6 +24,7 @@ from distributed_input.api.errors import (
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.proto.trainer_pb2 import Rank
 from distributed_input.api.protocol import PROTOCOL
+from distributed_input.link.errors import Cancelled
 from distributed_input.link.trainer.trainer_end import Channel
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.inputs import reader_group as module
@@ -334,6 +339,49 @@ def test_an_error_ahead_of_time_comes_with_the_epoch_and_no_unit_comes_again(
         assert len(found[0]) == 8000 // BATCH
         for one in readers:
             one.close()
+
+
+def test_what_a_cancelled_pass_has_kept_back_is_sent_without_a_pass(tmp_path: Path) -> None:
+    with running(tmp_path, 8000) as system:
+        job = system.add_sidecar(sidecar={"bufferBytes": 1 << 14, "timeoutSeconds": 20})
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        passes = [one.units(one.begin()) for one in readers]
+        for units in passes:
+            next(units)
+        group, cancelled = group_of(job), threading.Event()
+        group._epochs.cancel()
+        cancelled.set()
+        message = failure_message(UnavailableError("a worker failed"), group._generation)
+        with pytest.raises(Cancelled):
+            group._outbox.send(message, cancelled)
+        with group._lock:
+            group._settle()
+        for units in passes:
+            with pytest.raises(UnavailableError, match="a worker failed"):
+                list(units)
+        for one in readers:
+            one.close()
+
+
+def test_a_pass_that_skips_the_rest_of_an_epoch_has_left_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that comes back there needs another pass, also before the next unit is sent."""
+    with running(tmp_path, 8000) as system:
+        job = system.add_sidecar(sidecar={"bufferBytes": 1 << 14, "timeoutSeconds": 20})
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        for units in [one.units(one.begin()) for one in readers]:
+            next(units)
+        group = group_of(job)
+        readers[1].begin()
+        eventually(lambda: group._outbox.readers[1].begin.epoch == 1)
+        assert group._outbox.next.epoch == 0
+        monkeypatch.setattr(group._outbox, "send_unit", Mock(side_effect=Cancelled))
+        readers[0].close()
+        eventually(lambda: len(group._members) == 1)
+        with group._lock:
+            assert group._outbox.next.epoch == 1
+        readers[1].close()
 
 
 def test_a_reader_that_is_an_epoch_behind_is_named(tmp_path: Path) -> None:
