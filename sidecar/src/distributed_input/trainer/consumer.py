@@ -214,14 +214,23 @@ class Consumer:
             del batch  # do not hold its slot while the next one is awaited
 
     def decoded(
-        self, decode_unit: Callable[[Batch], Any], generation: int | None = None
+        self,
+        decode_unit: Callable[[Batch], Any],
+        generation: int | None = None,
+        *,
+        writable: bool = False,
     ) -> Iterator[Any]:
         """Yield what `decode_unit` makes of the units of an epoch, as `units`.
 
+        `writable`: the program may write to the memory of what it makes. If other processes read
+        the same units, it gets copies.
+
         Its SpecError ends the loop. The other trainers get it, too: they would wait for this one.
         """
+        copies = writable and self.welcome.readers > 1
         for batch in self.units(generation):
             try:
+                batch = batch.copied() if copies else batch
                 value = decode_unit(batch)
             except SpecError as error:
                 if (epoch := self._epoch) is not None:

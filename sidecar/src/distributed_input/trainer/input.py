@@ -148,8 +148,9 @@ class Input:
         Each iterator reads the next epoch, as `numpy` does: the same batches, order and positions.
         The epoch begins when the iterator gets its first batch.
         Numbers of fixed shape are tensors of shared memory, on the CPU: copy those that you keep
-        for long, or move them to the device. Strings stay numpy arrays of bytes objects. Ragged and
-        sparse components are `Ragged` and `Sparse` values that contain tensors.
+        for long, or move them to the device. With `data_rank`, they are copies. Strings stay numpy
+        arrays of bytes objects. Ragged and sparse components are `Ragged` and `Sparse` values that
+        contain tensors.
 
         `state_dict` and `load_state_dict` hold the position behind the last batch that was
         returned; in Lightning, which fetches one more, behind the last one that it has used. The

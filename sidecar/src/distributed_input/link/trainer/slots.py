@@ -10,6 +10,9 @@ functions that it calls (`tf.numpy_function`) writable arrays of a tensor's memo
 variables in place. So the memory itself is writable. The sidecar only writes to it, and writes a
 slot again after its release. The mapping is shared: a private one would keep the pages that the
 trainer wrote, and not show what the sidecar writes to them later.
+
+If several processes read the same slots, a write of one would change the batch of the others. What
+may write gets a copy then: `Batch.copied`.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from numpy.typing import NDArray
 from distributed_input.api.errors import ProtocolError
 from distributed_input.api.proto import trainer_pb2
 
+_ALIGN = 64  # bytes; TensorFlow reads memory in place only at this alignment
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -38,6 +43,18 @@ class Batch:
 
     rows: int
     buffers: list[NDArray[np.uint8]]
+
+    def copied(self) -> Batch:
+        """Return the rows in writable memory that only this process has."""
+        return Batch(self.rows, [_copied(one) for one in self.buffers])
+
+
+def _copied(buffer: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    memory = np.empty(len(buffer) + _ALIGN, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGN
+    copy = memory[start : start + len(buffer)]
+    copy[:] = buffer
+    return copy
 
 
 class _Slot:

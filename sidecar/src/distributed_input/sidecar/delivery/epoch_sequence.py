@@ -108,8 +108,11 @@ class EpochSequence:
 
     def cancel(self) -> None:
         """Stop the epoch that is delivered now, and wait for its thread."""
-        if self._run is not None:
-            self._run.cancel()
+        run = None
+        while run is not self._run:  # the thread may have begun the next epoch meanwhile
+            run = self._run
+            if run is not None:
+                run.cancel()
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return the facts of the epochs that were begun last."""

@@ -29,8 +29,8 @@ class UnitOutbox:
     Args:
         socket: the connection to the trainer.
         slots: slots of the units.
-        keeps_unsent: keep the units of a send that was cancelled for the next one. Default: the
-            trainer needs them no more.
+        keeps_unsent: keep what was not sent because of a cancellation for the next `flush`.
+            Default: the trainer needs it no more.
 
     Attributes:
         acks: units that the trainer has received.
@@ -49,7 +49,7 @@ class UnitOutbox:
         self._keeps_unsent = keeps_unsent
         self._held: set[int] = set()  # slots that the trainer holds, or will
         self._held_lock = threading.Lock()
-        self._pending: list[trainer_pb2.Unit] = []
+        self._pending: list[trainer_pb2.Unit | trainer_pb2.FromSidecar] = []
         self._pending_lock = threading.Lock()
 
     @property
@@ -86,8 +86,14 @@ class UnitOutbox:
         Raises:
             Cancelled: `cancelled` is set, or the connection is closed.
         """
-        self.flush(cancelled)
-        self._socket.send(message, cancelled)
+        try:
+            self.flush(cancelled)
+            self._socket.send(message, cancelled)
+        except Cancelled:
+            if self._keeps(cancelled):
+                with self._pending_lock:
+                    self._pending.append(message)
+            raise
 
     def send_unit(self, unit: trainer_pb2.Unit, cancelled: threading.Event) -> None:
         """Send a unit now, or keep a small one back until there are several, or until `flush`.
@@ -110,25 +116,29 @@ class UnitOutbox:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether units are kept back."""
+        """Whether units or messages are kept back."""
         return bool(self._pending)
 
     def flush(self, cancelled: threading.Event) -> None:
-        """Send the units that are kept back."""
+        """Send what is kept back."""
         with self._pending_lock:
-            units, self._pending = self._pending, []
-        while units:
-            packet = units[: _count_in_packet(units)]
+            pending, self._pending = self._pending, []
+        while pending:
+            message, count = _next_message(pending)
             try:
-                self._socket.send(_message(packet), cancelled)
+                self._socket.send(message, cancelled)
             except (Cancelled, DistributedInputError):
-                if self._keeps_unsent and cancelled.is_set() and not self.closed:
+                if self._keeps(cancelled):
                     with self._pending_lock:
-                        self._pending[:0] = units
+                        self._pending[:0] = pending
                     raise
-                self.release([unit.slot for unit in units])
+                self.release([one.slot for one in pending if isinstance(one, trainer_pb2.Unit)])
                 raise
-            units = units[len(packet) :]
+            pending = pending[count:]
+
+    def _keeps(self, cancelled: threading.Event) -> bool:
+        """Return whether what was not sent is kept."""
+        return self._keeps_unsent and cancelled.is_set() and not self.closed
 
     def report_wait(self, what: str, cancelled: threading.Event) -> None:
         """Send the trainer what the sidecar waits for, if the trainer waits.
@@ -209,6 +219,21 @@ def failure_message(error: DistributedInputError, generation: int = 0) -> traine
     kind = next(base.__name__ for base in type(error).__mro__ if base.__module__ == module)
     failure = trainer_pb2.Failure(kind=kind, message=text, generation=generation)
     return trainer_pb2.FromSidecar(failure=failure)
+
+
+def _next_message(
+    pending: Sequence[trainer_pb2.Unit | trainer_pb2.FromSidecar],
+) -> tuple[trainer_pb2.FromSidecar, int]:
+    """Return the first message, or one of the first units, and how many of the items it has."""
+    if isinstance(pending[0], trainer_pb2.FromSidecar):
+        return pending[0], 1
+    units: list[trainer_pb2.Unit] = []
+    for one in pending:
+        if isinstance(one, trainer_pb2.FromSidecar):
+            break
+        units.append(one)
+    count = _count_in_packet(units)
+    return _message(units[:count]), count
 
 
 def _count_in_packet(units: Sequence[trainer_pb2.Unit]) -> int:

@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
-from distributed_input.api.errors import UnavailableError
+from distributed_input.api.errors import DistributedInputError, UnavailableError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.link.errors import Cancelled
 from distributed_input.sidecar.delivery.outbox import UnitOutbox
@@ -31,6 +32,15 @@ class Place(NamedTuple):
     unit: int
 
 
+class ReaderStage(Enum):
+    """What a reader has been sent of its generation, or soon will be."""
+
+    IDLE = auto()  # it has no generation
+    RUNNING = auto()  # units; it needs more of them
+    ENDED = auto()  # the end
+    FAILED = auto()  # an error
+
+
 @dataclass(eq=False)
 class Reader:
     """One of the trainers.
@@ -38,12 +48,12 @@ class Reader:
     Attributes:
         rank: its rank among all processes.
         outbox: sends units to it, and has the slots that it holds.
-        generation: of the epoch that is sent to it; 0: none.
+        generation: of the epoch that is sent to it.
         begin: where it reads from in this generation.
         position: the same as a position; None: the start of the epoch.
         sent: units sent in this generation.
+        stage: what it has been sent of the generation. Only `SharedOutbox.lock` guards it.
         started: it has started this generation, which otherwise was only begun ahead of time.
-        ended: the end of the epoch was sent.
         counted: rows, units and bytes that count for it, besides its own.
     """
 
@@ -53,14 +63,14 @@ class Reader:
     begin: Place = Place(0, 0)  # noqa: RUF009 - it is immutable
     position: trainer_pb2.Position | None = None
     sent: int = 0
+    stage: ReaderStage = ReaderStage.IDLE
     started: bool = False
-    ended: bool = False
     counted: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def next(self) -> Place:
         """The place of the next unit that it needs."""
-        if self.ended:
+        if self.stage is ReaderStage.ENDED:
             return Place(self.begin.epoch + 1, 0)
         return Place(self.begin.epoch, self.begin.unit + self.sent)
 
@@ -69,11 +79,27 @@ class Reader:
     ) -> None:
         """Begin to read a generation at a place."""
         self.generation, self.begin, self.position = generation, begin, position
-        self.sent, self.started, self.ended = 0, True, False
+        self.sent, self.started, self.stage = 0, True, ReaderStage.RUNNING
 
-    def stop(self) -> None:
-        """Need no units until the next generation is started."""
-        self.generation, self.started = 0, False
+    @property
+    def needs_units(self) -> bool:
+        """Whether units at its place are sent to it."""
+        return self.stage is ReaderStage.RUNNING
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it needs the units at its place now, or probably will."""
+        return self.stage in (ReaderStage.RUNNING, ReaderStage.ENDED)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has started an epoch, and has got neither the end nor an error."""
+        return self.started and self.stage is ReaderStage.RUNNING
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it has started the epoch of its place, and the epoch has not failed."""
+        return self.started and self.has_place
 
     @property
     def consumed(self) -> tuple[int, int, int]:
@@ -97,14 +123,14 @@ class SharedOutbox:
         acks: this object, which has the acknowledgements of all readers.
         lock: guards the readers and their fields.
         next: the place behind the units that were sent.
-        failed: the pass has ended before the end of the epochs.
+        running: a pass sends units. If it fails, all readers that need units get the error.
     """
 
     def __init__(self, slots: SlotPool, waiting: dict[str, str]) -> None:
         self.acks = self
         self.lock = threading.RLock()
         self.next = Place(0, 0)
-        self.failed = False
+        self.running = False
         self._readers: list[Reader] = []
         self._left: list[Reader] = []  # those that may still hold slots
         self._slots, self._waiting = slots, waiting
@@ -156,49 +182,39 @@ class SharedOutbox:
     def begin_pass(self, generation: int, place: Place) -> None:
         """Set where the next pass begins, and its generation."""
         with self.lock:
-            self._passes, self.next, self.failed = {generation: place}, place, False
+            self._passes, self.next, self.running = {generation: place}, place, True
 
     def send(self, message: trainer_pb2.FromSidecar, cancelled: threading.Event) -> None:
-        """Send a message about the pass to the readers that it concerns, behind their units."""
+        """Send a message about the pass to the readers that it concerns, behind their units.
+
+        What a reader is sent counts before it is sent: a reader that has got the end may start the
+        next epoch while the end is on its way to the others.
+        """
         kind = str(message.WhichOneof("message"))
         with self.lock:
             place = self._place(getattr(message, kind).generation)
+            found = [one for one in self._readers if one.needs_units]
             if kind == "end":
                 place = Place(place.epoch, place.unit + message.end.units)
-                found = [one for one in self._readers if one.generation and one.next == place]
-            else:
-                found = [
-                    one
-                    for one in self._readers
-                    if one.generation and one.begin.epoch == place.epoch
-                ]
-            messages = [(one, _addressed(message, one)) for one in found]
-            if kind == "end":
+                found = self._begin_unit(place)
                 self.next = Place(place.epoch + 1, 0)
-            self.failed = self.failed or kind == "failure"
-
-        def send(reader: Reader, own: trainer_pb2.FromSidecar) -> None:
-            reader.outbox.send(own, cancelled)
-            with self.lock:  # the reader may have started another generation meanwhile
-                if getattr(own, kind).generation != reader.generation:
-                    return
-                if kind == "end":
-                    reader.ended = True
-                elif kind == "failure":
-                    reader.stop()
-
-        self._each(messages, send, cancelled)
+            elif kind == "failure":
+                self.running = False
+            else:
+                found = [one for one in found if one.begin.epoch == place.epoch]
+            messages = [(one, _addressed(message, one)) for one in found]
+            sent = {"end": ReaderStage.ENDED, "failure": ReaderStage.FAILED}
+            for one in found:
+                one.stage = sent.get(kind, one.stage)
+        self._each(messages, lambda one, own: one.outbox.send(own, cancelled), cancelled)
+        self.flush(cancelled)  # the others may miss what a cancelled pass has kept back
 
     def send_unit(self, unit: trainer_pb2.Unit, cancelled: threading.Event) -> None:
         """Send a unit to the readers that need it; see `UnitOutbox`."""
         with self.lock:
             begin = self._place(unit.generation)
             place = Place(begin.epoch, begin.unit + unit.index)
-            for one in self._readers:
-                if one.ended and one.next == Place(place.epoch, 0):  # begun ahead of time
-                    one.start(one.generation + 1, one.next)
-                    one.started = False
-            found = [one for one in self._readers if one.generation and one.next == place]
+            found = self._begin_unit(place)
             units = []
             for one in found:
                 own = trainer_pb2.Unit()
@@ -213,10 +229,21 @@ class SharedOutbox:
             self._slots.release(unit.slot)
         self._each(units, lambda one, own: one.outbox.send_unit(own, cancelled), cancelled)
 
+    def _begin_unit(self, place: Place) -> list[Reader]:
+        """Return the readers that need the unit at a place, or the end of the epoch there.
+
+        The next epoch of a reader that has got the end begins ahead of time.
+        """
+        for one in self._readers:
+            if one.started and one.stage is ReaderStage.ENDED and one.next == place:
+                one.start(one.generation + 1, place)
+                one.started = False
+        return [one for one in self._readers if one.needs_units and one.next == place]
+
     def _place(self, generation: int) -> Place:
         """Return where a generation of the pass begins. The next one begins the next epoch."""
         if generation not in self._passes:
-            before = self._passes[generation - 1]
+            before = self._place(generation - 1)
             self._passes[generation] = Place(before.epoch + 1, 0)
         return self._passes[generation]
 
@@ -245,17 +272,23 @@ class SharedOutbox:
 
         Raises:
             Cancelled: `cancelled` is set, or no reader is left.
+            DistributedInputError: the first error of a reader; the others were sent theirs.
         """
+        problem: DistributedInputError | None = None
         for reader, item in items:
             try:
                 send(reader, item)
             except Cancelled:
                 if not cancelled.is_set():
                     self.remove(reader)
+            except DistributedInputError as error:
+                problem = problem or error
         if self.closed:
-            self.failed = True  # a reader that comes needs another pass
+            self.running = False  # a reader that comes needs another pass
         if cancelled.is_set() or self.closed:
             raise Cancelled
+        if problem is not None:
+            raise problem
 
     # Slots.
 

@@ -4,6 +4,9 @@ One pass fetches the rows for all. It begins once all readers have started an ep
 A reader that comes back at an earlier position begins another pass there: the others get only what
 is behind their own places. So each reader gets each row once, whatever dies.
 
+A reader that has started an epoch has either a pass that gets to its place, or a timer: when it
+fires, the reader gets an error that names the ranks that it waits for. `_settle` keeps this rule.
+
 This module is long because one lock guards the members, the job and the pass.
 """
 
@@ -28,12 +31,19 @@ from distributed_input.order.jobs import is_same
 from distributed_input.order.share import Share, loop_units, share_of
 from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence, check_epoch
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
-from distributed_input.sidecar.delivery.shared_outbox import Place, Reader, SharedOutbox
+from distributed_input.sidecar.delivery.shared_outbox import (
+    Place,
+    Reader,
+    ReaderStage,
+    SharedOutbox,
+)
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import ConsumerStats, JobSession
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import UsefulWorkers
+
+_REPORT_SECONDS = 2.0  # between reports to a rank that waits while another one opens the job
 
 
 class GroupReading:
@@ -116,10 +126,9 @@ class ReaderGroup:
             lambda facts: job_input.sessions.keep_facts(self, facts),
         )
         self._final = ConsumerStats()  # when the last member left
-        self._is_complete = False  # all readers have started: a pass runs
         self._timer: threading.Timer | None = None
         self._generation = 0  # of the pass
-        self._epoch = 0  # of that generation
+        self._epoch = 0  # of that generation; the pass reads one more ahead
 
     @property
     def name(self) -> str:
@@ -135,11 +144,15 @@ class ReaderGroup:
 
         Raises:
             ConfigError: the group has as many processes of other ranks.
+            FencedError: a process of this rank has connected later.
         """
         with self._lock:
             if self.is_over:
                 return None
             older = [one for one in self._members if one.reader.rank == rank]
+            for one in older:
+                if one.session.number > session.number:  # a late message of an ended process
+                    raise self._fenced(rank)
             ranks = sorted(one.reader.rank for one in self._members if one not in older)
             if len(ranks) >= self.readers:
                 raise ConfigError(
@@ -152,13 +165,14 @@ class ReaderGroup:
             self._closed.discard(rank)
         for one in older:
             self.remove(one, closed=False)
-            one.session.end(
-                FencedError(
-                    f"input {self.input.name} was opened again by rank {rank}: a process has one "
-                    "reader of a job at a time. Check that no other process has the same rank"
-                )
-            )
+            one.session.end(self._fenced(rank))
         return reading
+
+    def _fenced(self, rank: int) -> FencedError:
+        return FencedError(
+            f"input {self.input.name} was opened again by rank {rank}: a process has one reader of "
+            "a job at a time. Check that no other process has the same rank"
+        )
 
     def remove(self, reading: GroupReading, *, closed: bool) -> None:
         """Remove a process. The last one ends the group."""
@@ -174,11 +188,8 @@ class ReaderGroup:
             self.is_over = is_last = not self._members
             if is_last:
                 self._stop_timer()
-            elif self._is_complete and not self._outbox.failed:
-                self._advance()
-            elif self._timer is not None:
-                with contextlib.suppress(PositionError):  # the one that started last has got it
-                    self._complete()
+            else:
+                self._settle()
         if is_last:
             self._epochs.cancel()
             self.input.sessions.leave(self, facts)
@@ -199,19 +210,29 @@ class ReaderGroup:
             ConfigError: the members open different jobs, or the job has no batch size.
             DistributedInputError: the job is refused.
         """
-        with self._opening:
+        while not self._opening.acquire(timeout=_REPORT_SECONDS):
+            report(f"another rank of {self.name}, which opens the job")
+        try:
             if self._open_members - {reading}:
                 self._check_same(reading, request)
             else:
                 self._open(request, dataset, report)
             self._open_members.add(reading)
             return self._opened
+        finally:
+            self._opening.release()
 
     def _check_same(self, reading: GroupReading, request: trainer_pb2.Open) -> None:
         known = self._request
         same = known is not None and is_same(known.draft, request.draft)
         if not same or known is None or _loop_of(known) != _loop_of(request):
             ranks = _list([one.reader.rank for one in self._open_members if one is not reading])
+            if reading in self._open_members:
+                raise ConfigError(
+                    f"rank {reading.reader.rank} opens input {self.input.name} again in another "
+                    f"way, while rank {ranks} has it open: the ranks of {self.name} cannot change "
+                    "their job. Close the input in all of them, and then connect again"
+                )
             raise ConfigError(
                 f"rank {reading.reader.rank} reads {self.name} of input {self.input.name} in "
                 f"another way than rank {ranks}: use the same dataset, batch size, number of "
@@ -223,11 +244,10 @@ class ReaderGroup:
     ) -> None:
         with self._lock:
             self._stop_timer()
-            self._is_complete = False
             self._epochs.close()
-            self._request = None
+            self._outbox.running, self._request = False, None
             for one in self._outbox.readers:
-                one.stop()  # it has read another job
+                one.stage = ReaderStage.IDLE  # it has read another job
         job = self.input.open_job(request.draft, dataset, report)
         consumer, consumers = self.input.consumer, self.input.consumers
         share = share_of(job, consumer, consumers, max(1, request.replicas))
@@ -264,22 +284,19 @@ class ReaderGroup:
                 raise ConfigError("the trainer started an epoch before it opened the job")
             check_epoch(self._source.job, start.epoch)
             place = self._place(start.epoch, position)
+            self._check_position(reader, place, position)
             with self._outbox.lock:
                 begun = (reader.generation, reader.begin, reader.position)
                 if begun == (start.generation, Place(start.epoch, 0), None) and position is None:
-                    reader.started = True  # begun ahead of time
+                    reader.started = True  # begun ahead of time; an error may be on its way
                 else:
                     reader.start(start.generation, place, position)
                 if reader not in self._outbox.readers:
                     self._outbox.add(reader)
-                must_begin = self._is_complete and not self._follows(reader)
-            if self._outbox.failed or not self._is_complete:
-                self._is_complete = False
-                self._complete()
-            elif must_begin:
+                must_begin = self._outbox.running and not self._follows(reader)
+            if must_begin:
                 self._begin()
-            else:
-                self._advance()
+            self._settle()
 
     def _place(self, epoch: int, position: trainer_pb2.Position | None) -> Place:
         assert self._share is not None
@@ -293,18 +310,46 @@ class ReaderGroup:
         units = position.step * self._share.units + position.extra_units
         return Place(epoch, units)
 
+    def _check_position(
+        self, reader: Reader, place: Place, position: trainer_pb2.Position | None
+    ) -> None:
+        """Check a position before a reader starts there, so that the others read on if it cannot.
+
+        Raises:
+            PositionError: it is not of this job, or the others cannot continue together with it.
+        """
+        assert self._source is not None
+        assert self._share is not None
+        if position is not None:
+            resume.check_position(position, self._source.job, self._share)
+        own = position is not None and not resume.has_same_cut(position, self._share)
+        for one in self._outbox.readers:
+            if one is reader or not one.has_place:
+                continue
+            # A pass that begins before a position of another number does not get to it.
+            other, behind = self._is_cut_anew(one), one.next < place
+            is_same = one.next == place
+            own_missed = own and (behind or (is_same and not (other or one.sent)))
+            other_missed = other and not behind and not (is_same and own)
+            if own_missed or other_missed:
+                raise PositionError(
+                    f"rank {reader.rank} and rank {one.rank} read the same batches ({self.name}), "
+                    "but have restored different positions: restore all ranks from the same "
+                    "checkpoint"
+                )
+
     def _follows(self, reader: Reader) -> bool:
         """Return whether the running pass gets to the places of all readers."""
         first, place = self._first(), self._outbox.next
-        if self._outbox.failed or self._is_cut_anew(reader):
-            return False
+        if first is None or self._is_cut_anew(reader):
+            return first is None
         # It need not make units that no reader needs, unless there is no later position.
         return first.next == place or (first.next > place and bool(first.sent))
 
-    def _first(self) -> Reader:
+    def _first(self) -> Reader | None:
         """Return the reader that needs the earliest units."""
-        readers = [one for one in self._outbox.readers if one.generation]
-        return min(readers, key=lambda one: (one.next, one.sent))
+        readers = [one for one in self._outbox.readers if one.has_place]
+        return min(readers, key=lambda one: (one.next, one.sent), default=None)
 
     def _is_cut_anew(self, reader: Reader) -> bool:
         """Return whether a reader begins at a position of another number of consumers."""
@@ -312,29 +357,49 @@ class ReaderGroup:
         position = reader.position
         return (
             position is not None
+            and reader.needs_units
             and not reader.sent
             and not resume.has_same_cut(position, self._share)
         )
 
-    def _complete(self) -> None:
-        """Begin a pass once all readers have started an epoch."""
-        started = {one.rank for one in self._outbox.readers if one.started}
-        missing = self.readers - len(started | self._closed)
-        waiting = self.input.streams.waiting
-        if missing > 0:
-            waiting["readers"] = self._missing(started)
-            if self._timer is None:
-                self._timer = threading.Timer(self.input.timeout_seconds, self._give_up)
-                self._timer.daemon = True
-                self._timer.start()
-            return
-        self._stop_timer()
-        self._is_complete = True
-        self._begin()
+    def _settle(self) -> None:
+        """Give each reader that waits a pass that gets to it, or a timer. After each change."""
+        readers = self._outbox.readers
+        started = {one.rank for one in readers if one.has_started}
+        if self._outbox.running:
+            self._advance()
+        elif any(one.waits for one in readers) and len(started | self._closed) >= self.readers:
+            self._begin()
+        if not self._outbox.running and self._outbox.has_unsent:
+            threading.Thread(target=self._flush, name="flush", daemon=True).start()
+        with self._outbox.lock:
+            waiting = self._waiting()
+            if waiting:
+                self.input.streams.waiting["readers"] = self._missing()
+        if not waiting:
+            self._stop_timer()
+        elif self._timer is None:
+            timer = threading.Timer(self.input.timeout_seconds, lambda: self._give_up(timer))
+            timer.daemon = True
+            self._timer = timer
+            timer.start()
 
-    def _missing(self, started: set[int]) -> str:
-        known = sorted(one.reader.rank for one in self._members if one.reader.rank not in started)
-        absent = self.readers - len(started | self._closed) - len(known)
+    def _waiting(self) -> list[Reader]:
+        """Return the readers that no pass gets to before other readers start an epoch."""
+        runs, last = self._outbox.running, self._epoch + 1
+        readers = [one for one in self._outbox.readers if one.waits]
+        return [one for one in readers if not runs or one.begin.epoch > last]
+
+    def _missing(self) -> str:
+        """Return what the readers of `_waiting` wait for."""
+        if self._outbox.running:
+            others = self._outbox.readers
+            is_late = [not one.has_started or one.begin.epoch <= self._epoch for one in others]
+        else:
+            others = [one.reader for one in self._members]
+            is_late = [not one.has_started for one in others]
+        known = sorted(one.rank for one, late in zip(others, is_late, strict=True) if late)
+        absent = self.readers - len({one.reader.rank for one in self._members} | self._closed)
         texts = [f"rank {_list(known)}, to start the epoch"] if known else []
         texts += [f"{absent} more reader(s) to connect"] if absent > 0 else []
         return f"{' and '.join(texts)} ({self.name}, {self.readers} readers)"
@@ -345,45 +410,38 @@ class ReaderGroup:
             self._timer.cancel()
             self._timer = None
 
-    def _give_up(self) -> None:
+    def _give_up(self, timer: threading.Timer) -> None:
         """Report to the readers that wait which ones are missing."""
         with self._lock:
-            if self._timer is None or self._is_complete:
+            if self._timer is not timer:
                 return
             self._stop_timer()
-            waiting = [one for one in self._members if one.reader.started]
-            missing = self._missing({one.reader.rank for one in waiting})
-            failures = []
-            for one in waiting:
-                error = UnavailableError(
-                    f"input {self.input.name}: rank {one.reader.rank} has waited for "
-                    f"{self.input.timeout_seconds:.0f} s for {missing}. Start all ranks, and check "
-                    "that each passes its own data_rank, and the same data_size"
-                )
-                failures.append((one, failure_message(error, one.reader.generation)))
-                one.reader.stop()
-        for one, message in failures:
+            with self._outbox.lock:
+                waiting = self._waiting()
+                missing = self._missing()
+                for reader in waiting:
+                    reader.stage = ReaderStage.FAILED
+            members = [one for one in self._members if one.reader in waiting]
+        for one in members:
+            error = UnavailableError(
+                f"input {self.input.name}: rank {one.reader.rank} has waited for "
+                f"{self.input.timeout_seconds:.0f} s for {missing}. Start all ranks, and check "
+                "that each passes its own data_rank, and the same data_size"
+            )
             with contextlib.suppress(Cancelled):
-                one.outbox.send(message, one.gone)
+                one.outbox.send(failure_message(error, one.reader.generation), one.gone)
 
     def _begin(self) -> None:
-        """Begin a pass at the earliest place that a reader needs.
-
-        Raises:
-            PositionError: there is no position of that place, and a reader needs one.
-        """
-        first = self._first()
-        for one in self._outbox.readers:
-            other = one.generation and self._is_cut_anew(one)
-            if other and (one.next != first.next or not self._is_cut_anew(first)):
-                raise PositionError(
-                    f"rank {one.rank} and rank {first.rank} read the same batches ({self.name}), "
-                    "but have restored different positions: restore all ranks from the same "
-                    "checkpoint"
-                )
+        """Begin a pass at the earliest place that a reader needs."""
         self._epochs.cancel()
+        first = self._first()  # the pass before may have sent more until it ended
+        if first is None:  # it has failed, and no reader waits
+            self._outbox.running = False
+            return
         self._generation += 2  # the next one may have been begun ahead of time
-        begin, position = (first.next, None) if first.ended else (first.begin, first.position)
+        begin, position = first.next, None
+        if first.stage is not ReaderStage.ENDED:
+            begin, position = first.begin, first.position
         self._epoch = begin.epoch
         self._outbox.begin_pass(self._generation, begin)
         self._epochs.start(
@@ -392,10 +450,16 @@ class ReaderGroup:
             )
         )
 
+    def _flush(self) -> None:
+        """Send what a pass has kept back that was cancelled while it sent an end or an error."""
+        for one in self._copy():
+            with contextlib.suppress(Cancelled):
+                one.outbox.flush(one.gone)
+
     def _advance(self) -> None:
         """Let the pass read one more epoch ahead, once all readers have started the one before."""
         readers = self._outbox.readers
-        if not readers or not all(one.started for one in readers):
+        if not readers or not all(one.has_started for one in readers):
             return
         # More than one if a reader that was behind is gone.
         while min(one.begin.epoch for one in readers) > self._epoch:
@@ -403,6 +467,8 @@ class ReaderGroup:
             self._epochs.start(
                 trainer_pb2.StartEpoch(generation=self._generation, epoch=self._epoch)
             )
+            with self._outbox.lock:  # the pass may have skipped the rest of an epoch
+                self._outbox.next = max(self._outbox.next, Place(self._epoch, 0))
 
     def fail_loop(self, reading: GroupReading, generation: int, error: str) -> None:
         """Record an error of a member's loop, for the other consumers."""

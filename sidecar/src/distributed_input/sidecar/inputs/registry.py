@@ -79,8 +79,11 @@ class InputRegistry:
         with self._lock:
             found = self.find(name, job, rank)
             group = found.sessions.current
-            if isinstance(group, ReaderGroup) and group.readers == readers and not group.is_over:
-                return group
+            if isinstance(group, ReaderGroup):
+                if group.is_over:  # a session that connected before its last one may still join
+                    found.sessions.leave(group, group.facts())
+                elif group.readers == readers:
+                    return group
             group = ReaderGroup(found, readers, session.number)
             found.sessions.attach(group)
             return group

@@ -1,7 +1,8 @@
 """Units of shared memory as PyTorch tensors, without a copy. Imports PyTorch when it is used.
 
 PyTorch has no read-only memory, and warns if a tensor views a read-only array. The memory itself is
-writable (see `link/trainer/slots.py`): a program that writes to a tensor changes only its batch.
+writable (see `link/trainer/slots.py`): a program that writes to a tensor changes only its batch. So
+tensors are copies if other processes read the same batches.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def reader(torch: Any, consumer: Consumer) -> Callable[[int], Iterator[Any]]:
     """
     check(torch, consumer.spec)
     decode = decoder(torch, consumer.spec, whole=not consumer.opened.unit_rows)
-    return functools.partial(consumer.decoded, decode)
+    return functools.partial(consumer.decoded, decode, writable=True)
 
 
 @functools.cache

@@ -50,7 +50,8 @@ def _large_units(consumer: Consumer, spec: ElementSpec) -> tf.data.Dataset:
     def generate() -> Iterator[tuple[Any, ...]]:
         heap.keep_freed_memory()
         yield from consumer.decoded(
-            lambda batch: decode.components(spec, batch.rows if dims else None, batch.buffers)
+            lambda batch: decode.components(spec, batch.rows if dims else None, batch.buffers),
+            writable=True,
         )
 
     return decode.from_arrays(generate, spec, dims)

@@ -101,3 +101,18 @@ def test_an_epoch_does_not_continue_behind_a_unit_outside_of_the_slots(tmp_path:
     assert reader.position().step == 0
     reader.close()
     sidecar.close()
+
+
+def test_a_copy_can_be_written_and_holds_no_slot(tmp_path: Path) -> None:
+    released: list[int] = []
+    slots, batch = batch_of(tmp_path, released)
+    copied = batch.copied()
+    del batch
+    gc.collect()
+    assert released == [8]
+    assert copied.rows == 2
+    for buffer in copied.buffers:
+        assert buffer.__array_interface__["data"][0] % 64 == 0, "TensorFlow reads it in place"
+        buffer += 1
+    assert [buffer.tolist() for buffer in copied.buffers] == [[9, 10, 11, 12], [17, 18]]
+    assert bytes((ctypes.c_char * 10).from_address(slots.address + 8)) == bytes(range(8, 18))

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.api.errors import UnavailableError
+from distributed_input.api.errors import ConfigError, UnavailableError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.link.errors import Cancelled
 from distributed_input.link.trainer import packet_socket
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
 from distributed_input.sidecar.delivery import shared_outbox as module
-from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.delivery.shared_outbox import Place, Reader, SharedOutbox
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
 
@@ -138,11 +138,62 @@ def test_the_death_of_a_reader_does_not_stop_the_other(group: Group) -> None:
     group.send(0, 1)
     assert group.numbers(1) == [(8, 0), (8, 1)]
     assert group.outbox.readers == [group.readers[1]]
-    assert not group.outbox.failed
+    assert group.outbox.running
     group.ends[1].close()
     with pytest.raises(Cancelled):
         group.send(2)
-    assert group.outbox.failed, "a reader that comes back needs another pass"
+    assert not group.outbox.running, "a reader that comes back needs another pass"
+
+
+def test_an_end_counts_before_it_is_sent_and_is_kept_if_the_pass_is_cancelled(
+    group: Group,
+) -> None:
+    group.send(0)
+    cancelled = threading.Event()
+    cancelled.set()
+    end = trainer_pb2.FromSidecar(end=trainer_pb2.EpochEnd(generation=1, units=1))
+    with pytest.raises(Cancelled):
+        group.outbox.send(end, cancelled)
+    assert [one.next for one in group.readers] == [Place(1, 0)] * 2
+    group.outbox.flush(NEVER)
+    for rank in range(2):
+        _, ended = group.received(rank)
+        assert (ended.end.generation, ended.end.units) == (7 + rank, 1)
+
+
+def test_an_end_that_was_kept_is_sent_also_if_the_next_pass_fails_at_once(group: Group) -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    end = trainer_pb2.FromSidecar(end=trainer_pb2.EpochEnd(generation=1))
+    with pytest.raises(Cancelled):
+        group.outbox.send(end, cancelled)
+    group.readers[0].start(20, Place(0, 0))
+    group.outbox.begin_pass(3, Place(0, 0))
+    group.outbox.send(failure_message(UnavailableError("no worker"), 3), NEVER)
+    assert [one.HasField("end") for one in group.received(1)] == [True]
+
+
+def test_an_error_of_one_reader_leaves_the_others_their_unit(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(unit: trainer_pb2.Unit, _cancelled: threading.Event) -> None:
+        group.slots.release(unit.slot)
+        raise ConfigError("too long")
+
+    monkeypatch.setattr(group.readers[0].outbox, "send_unit", refuse)
+    with pytest.raises(ConfigError, match="too long"):
+        group.send(0)
+    group.outbox.flush(NEVER)
+    assert group.numbers(1) == [(8, 0)]
+    group.readers[1].outbox.release_all()
+    assert group.slots.slots == 0
+
+
+def test_an_epoch_that_was_skipped_has_its_place(group: Group) -> None:
+    for one in group.readers:
+        one.start(7 + one.rank, Place(2, 0))
+    group.send(0, generation=3)
+    assert [group.numbers(rank) for rank in range(2)] == [[(7, 0)], [(8, 0)]]
 
 
 def test_a_unit_counts_once_all_readers_have_acknowledged_it(group: Group) -> None:

@@ -1,16 +1,38 @@
-"""Readers of one data rank get equal batches of one pass, or an error that names the ranks."""
+"""Readers of one data rank get equal batches of one pass, or an error that names the ranks.
+
+This module is long because a fixture checks one rule in all of its tests.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
-from distributed_input.api.errors import ConfigError, FencedError, UnavailableError
+from distributed_input.api.errors import (
+    ConfigError,
+    FencedError,
+    PositionError,
+    UnavailableError,
+)
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.proto.trainer_pb2 import Rank
+from distributed_input.api.protocol import PROTOCOL
+from distributed_input.link.errors import Cancelled
+from distributed_input.link.trainer.trainer_end import Channel
+from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
+from distributed_input.sidecar.inputs import reader_group as module
+from distributed_input.sidecar.inputs.job_input import JobInput
+from distributed_input.sidecar.inputs.job_sessions import JobSession
 from distributed_input.sidecar.inputs.reader_group import ReaderGroup
 from distributed_input.trainer.consumer import Consumer
+from distributed_input.trainer.frameworks import pytorch
 from tests.unit.distributed_input.sidecar.system import BATCH, ROWS, eventually, running
 
 
@@ -22,6 +44,48 @@ def member(rank: int, readers: int = 2) -> Rank:
 def read(reader: Consumer) -> list[bytes]:
     """Return the bytes of the units of an epoch."""
     return [unit.buffers[0].tobytes() for unit in reader.units(reader.begin())]
+
+
+def group_of(job: JobInput) -> ReaderGroup:
+    group = job.sessions.current
+    assert isinstance(group, ReaderGroup)
+    return group
+
+
+def fail_pass(group: ReaderGroup, ahead: int = 0) -> None:
+    """Let the pass fail, as the error of a worker does. `ahead`: 1 for the epoch read ahead."""
+    group._epochs.cancel()
+    message = failure_message(UnavailableError("a worker failed"), group._generation + ahead)
+    group._outbox.send(message, threading.Event())
+
+
+def without_pass(group: ReaderGroup) -> list[int]:
+    """Return the ranks that wait although no pass gets to them and no timer runs."""
+    with group._lock, group._outbox.lock:
+        run, timer = group._epochs._run, group._timer
+        runs = group._outbox.running and run is not None and not run.cancelled
+        last = group._epoch + 1 if runs else -1
+        waiting = [one for one in group._outbox.readers if one.waits and one.begin.epoch > last]
+        return [one.rank for one in waiting if timer is None or not timer.is_alive()]
+
+
+@pytest.fixture(autouse=True)
+def _rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Check after each start and each removal that no reader waits for nothing."""
+    lost: list[list[int]] = []
+
+    def checked(method: Callable[..., None]) -> Callable[..., None]:
+        def call(group: ReaderGroup, *args: Any, **kwargs: Any) -> None:
+            with group._lock:
+                method(group, *args, **kwargs)
+                lost.append(without_pass(group))
+
+        return call
+
+    for name in ("start", "remove"):
+        monkeypatch.setattr(ReaderGroup, name, checked(getattr(ReaderGroup, name)))
+    yield
+    assert not any(lost)
 
 
 def test_readers_get_equal_units_that_are_fetched_once(tmp_path: Path) -> None:
@@ -115,12 +179,37 @@ def test_readers_that_disagree_are_refused(tmp_path: Path) -> None:
                 ConfigError, match=f"by 2 process.* claims {claims}: pass the same data_size"
             ):
                 system.connect(rank=claim)
+        with pytest.raises(
+            ConfigError, match=r"rank 1 opens .* while rank 0 has it open: .* cannot change"
+        ):
+            readers[1].open(readers[1].welcome.config, b"", 2)
         readers[1].close()
         with pytest.raises(
             ConfigError, match=r"rank 1 reads data rank 0 .* another way than rank 0"
         ):
             system.connect(rank=member(1), replicas=2)
         readers[0].close()
+
+
+def test_a_reader_gets_reports_while_another_one_opens_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_REPORT_SECONDS", 0.01)
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        reader = system.connect(rank=member(0))
+        group = group_of(job)
+        reports: list[str] = []
+
+        def report(what: str) -> None:
+            reports.append(what)
+            if len(reports) == 2:
+                group._opening.release()
+
+        group._opening.acquire()
+        group.open(group._members[0], trainer_pb2.Open(draft=job.config), b"", report)
+        assert reports == ["another rank of data rank 0 of 1, which opens the job"] * 2
+        reader.close()
 
 
 def test_a_second_process_of_a_rank_fences_the_first_alone(tmp_path: Path) -> None:
@@ -134,4 +223,226 @@ def test_a_second_process_of_a_rank_fences_the_first_alone(tmp_path: Path) -> No
             first, second = pool.map(read, (other, newer))
         assert first == second
         for one in (other, older, newer):
+            one.close()
+
+
+def test_a_message_of_an_ended_process_does_not_fence_its_successor(tmp_path: Path) -> None:
+    with running(tmp_path) as system:
+        system.add_sidecar()
+        ended = Channel(tmp_path, 5.0)
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        ended.send(hello=trainer_pb2.Hello(protocol=PROTOCOL, input="train", rank=member(1)))
+        answer = ended.receive(10.0)
+        assert answer is not None
+        assert answer.failure.kind == "FencedError"
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(read, readers)
+        assert first == second
+        for one in readers:
+            one.close()
+
+
+def test_a_session_that_connected_before_a_group_ended_gets_the_current_one(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        registry = system.registries[0]
+        late, early = (cast(JobSession, SimpleNamespace(number=number)) for number in (9, 3))
+        registry.join("train", "", late, 0, 2).is_over = True
+        group = registry.join("train", "", early, 0, 2)
+        assert not group.is_over
+        assert job.sessions.current is group
+
+
+def test_a_refused_position_leaves_the_others_with_an_error_that_names_the_ranks(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        for step, one in enumerate(readers, 1):
+            position = one.position()
+            position.consumers, position.step = 2, step
+            one.restore(position)
+        waiting = readers[0].begin()
+        eventually(lambda: group_of(job)._outbox.readers)
+        with pytest.raises(PositionError, match=r"rank 1 and rank 0 .* different positions"):
+            read(readers[1])
+        group = group_of(job)
+        eventually(lambda: len(group._members) == 1)
+        assert group._timer is not None
+        group._give_up(group._timer)
+        with pytest.raises(UnavailableError, match=r"rank 0 has waited .* 1 more reader"):
+            list(readers[0].units(waiting))
+        readers[0].close()
+
+
+def test_a_position_that_one_reader_cannot_restore_does_not_stop_the_other(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as system:
+        system.add_sidecar()
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        passes = [one.units(one.begin()) for one in readers]
+        for units in passes:
+            next(units)
+        position = readers[1].position()
+        position.job = "another"
+        start = trainer_pb2.StartEpoch(generation=9, position=position)
+        readers[1]._session.channel.send(start=start)
+        assert sum(1 for _ in passes[0]) == ROWS // BATCH - 1
+        for one in readers:
+            one.close()
+
+
+def test_all_that_wait_get_the_error_of_a_pass(tmp_path: Path) -> None:
+    with running(tmp_path, 8000) as system:
+        job = system.add_sidecar(sidecar={"bufferBytes": 1 << 16, "timeoutSeconds": 20})
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        passes = [one.units(one.begin()) for one in readers]
+        kept = [next(units) for units in passes]
+        passes[0] = readers[0].units(readers[0].begin())  # of the next epoch
+        group = group_of(job)
+        eventually(lambda: group._outbox.readers[0].begin.epoch == 1)
+        fail_pass(group)
+        assert not without_pass(group)
+        for units in passes:
+            with pytest.raises(UnavailableError, match="a worker failed"):
+                list(units)
+        del kept
+        for one in readers:
+            one.close()
+
+
+def test_an_error_ahead_of_time_comes_with_the_epoch_and_no_unit_comes_again(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, 8000) as system:
+        job = system.add_sidecar(epochs=2, sidecar={"bufferBytes": 1 << 14, "timeoutSeconds": 20})
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(read, readers))
+        group = group_of(job)
+        eventually(lambda: all(one.begin.epoch == 1 and one.sent for one in group._outbox.readers))
+        fail_pass(group, ahead=1)
+        sent = [one.sent for one in group._outbox.readers]
+        found: list[list[bytes]] = [[], []]
+        for one, units in zip(readers, found, strict=True):
+            with pytest.raises(UnavailableError, match="a worker failed"):
+                units.extend(unit.buffers[0].tobytes() for unit in one.units(one.begin()))
+        assert [one.sent for one in group._outbox.readers] == sent
+        with ThreadPoolExecutor(2) as pool:
+            for units, rest in zip(found, pool.map(read, readers), strict=True):
+                units += rest
+        assert found[0] == found[1]
+        assert len(found[0]) == 8000 // BATCH
+        for one in readers:
+            one.close()
+
+
+def test_what_a_cancelled_pass_has_kept_back_is_sent_without_a_pass(tmp_path: Path) -> None:
+    with running(tmp_path, 8000) as system:
+        job = system.add_sidecar(sidecar={"bufferBytes": 1 << 14, "timeoutSeconds": 20})
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        passes = [one.units(one.begin()) for one in readers]
+        for units in passes:
+            next(units)
+        group, cancelled = group_of(job), threading.Event()
+        group._epochs.cancel()
+        cancelled.set()
+        message = failure_message(UnavailableError("a worker failed"), group._generation)
+        with pytest.raises(Cancelled):
+            group._outbox.send(message, cancelled)
+        with group._lock:
+            group._settle()
+        for units in passes:
+            with pytest.raises(UnavailableError, match="a worker failed"):
+                list(units)
+        for one in readers:
+            one.close()
+
+
+def test_a_pass_that_skips_the_rest_of_an_epoch_has_left_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that comes back there needs another pass, also before the next unit is sent."""
+    with running(tmp_path, 8000) as system:
+        job = system.add_sidecar(sidecar={"bufferBytes": 1 << 14, "timeoutSeconds": 20})
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        for units in [one.units(one.begin()) for one in readers]:
+            next(units)
+        group = group_of(job)
+        readers[1].begin()
+        eventually(lambda: group._outbox.readers[1].begin.epoch == 1)
+        assert group._outbox.next.epoch == 0
+        monkeypatch.setattr(group._outbox, "send_unit", Mock(side_effect=Cancelled))
+        readers[0].close()
+        eventually(lambda: len(group._members) == 1)
+        with group._lock:
+            assert group._outbox.next.epoch == 1
+        readers[1].close()
+
+
+def test_a_reader_that_is_an_epoch_behind_is_named(tmp_path: Path) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar(epochs=4, sidecar={"bufferBytes": 1 << 20, "timeoutSeconds": 0.5})
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(read, readers))
+        read(readers[0])
+        with pytest.raises(UnavailableError, match=r"rank 0 has waited .* for rank 1, to start"):
+            read(readers[0])
+        assert len(read(readers[1])) == ROWS // BATCH
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(read, readers)
+        assert first == second
+        assert len(first) == ROWS // BATCH
+        assert "readers" not in job.streams.waiting
+        for one in readers:
+            one.close()
+
+
+def test_a_reader_that_is_ahead_does_not_stop_the_end_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar(epochs=2)
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        group, send, ends = group_of(job), UnitOutbox.send, dict[UnitOutbox, bool]()
+
+        def send_late(outbox: UnitOutbox, message: Any, cancelled: threading.Event) -> None:
+            """Send the second end only once the reader that has the first is in the next epoch."""
+            if message.HasField("end"):
+                for one in group._outbox.readers if len(ends) == 1 else ():
+                    if one.outbox in ends:
+                        eventually(lambda one=one: one.started and one.begin.epoch == 1)
+                ends[outbox] = cancelled.is_set()
+            send(outbox, message, cancelled)
+
+        monkeypatch.setattr(UnitOutbox, "send", send_late)
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(lambda one: [read(one), read(one)], readers)
+        assert first == second
+        assert not any(ends.values()), "the pass was not begun again"
+        assert job.streams.bytes == 2 * ROWS * 8
+        for one in readers:
+            one.close()
+
+
+def test_what_a_reader_writes_to_a_tensor_stays_in_its_process(tmp_path: Path) -> None:
+    torch: Any = SimpleNamespace(from_numpy=lambda array: array)
+    with running(tmp_path) as system:
+        system.add_sidecar()
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        passes = [pytorch.reader(torch, one)(one.begin()) for one in readers]
+        first, second = (next(units)["id"] for units in passes)
+        before = second.copy()
+        first += 1000
+        assert second.tolist() == before.tolist()
+        second += 1
+        plain = [next(one.arrays(one.generation))["id"] for one in readers]
+        assert plain[0].tolist() == plain[1].tolist()
+        assert not plain[0].flags.writeable
+        for one in readers:
             one.close()
