@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from distributed_input.api.environment import DIR_ENV
 from testing.documentation.blocks import ROOT, blocks
 from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.rank_process import RankProcess
 
-PROGRAM = Path(__file__).parents[3] / "testing" / "integration" / "mesh_trainer.py"
 GUIDE = ROOT / "docs" / "meshes.md"
 DATA, MODEL = 2, 2
 ROWS, BATCH = 160, 16
@@ -31,43 +26,13 @@ INPUT = spec(
 )
 
 
-class Rank:
-    """A process of the trainer, with the variables that torchrun sets."""
-
+class Rank(RankProcess):
     def __init__(self, folder: Path, rank: int) -> None:
-        self._folder, self.rank = folder, rank
-
-    def start(self, position: str = "", program: Sequence[str] = (str(PROGRAM), str(DATA))) -> None:
-        size = str(DATA * MODEL)
-        numbers = {"RANK": str(self.rank), "LOCAL_RANK": str(self.rank)}
-        numbers |= {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-        self.process = subprocess.Popen(
-            [sys.executable, *program, *filter(None, [position])],
-            env={**os.environ, **numbers, DIR_ENV: str(self._folder)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        size = DATA * MODEL
+        super().__init__(folder, rank, size, (rank, size), ["mesh_trainer.py", str(DATA)])
 
     def wait_connected(self) -> None:
         assert self.answer() == [self.rank // MODEL, DATA]
-
-    def request(self, line: str = "next") -> None:
-        print(line, file=self.process.stdin, flush=True)
-
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, f"the process ended with status {self.process.wait(10)}"
-        return json.loads(line)
-
-    def position(self) -> str:
-        self.request("position")
-        return str(self.answer())
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
 
 
 @contextmanager
@@ -105,7 +70,7 @@ def steps(ranks: Sequence[Rank], count: int | None = None) -> list[int]:
 
 
 def sent_rows(cluster: Cluster) -> int:
-    """Return how many rows the workers have sent, when nobody reads from them any more."""
+    """Return how many rows the workers have sent, once no stream is open."""
     deadline = time.monotonic() + 20
     while not (workers := cluster.status().workers)[0].rows or workers[0].open_streams:
         assert time.monotonic() < deadline, f"the workers still report {workers}"

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-from distributed_input.api.environment import DIR_ENV
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec
+from testing.integration.rank_process import RankProcess
 
-PROGRAM = Path(__file__).parents[3] / "testing" / "integration" / "rank_trainer.py"
 ROWS, BATCH = 160, 16  # each partition has as many rows, so that all steps are full
 INPUT = spec(
     "rows:shuffled",
@@ -27,47 +21,13 @@ INPUT = spec(
 )
 
 
-class Rank:
-    """A process of a trainer, with the variables that torchrun sets."""
-
+class Rank(RankProcess):
     def __init__(self, folder: Path, trainer: int, trainers: int, rank: int, ranks: int) -> None:
-        self._folder = folder
-        self._numbers = {
-            "RANK": trainer * ranks + rank,
-            "WORLD_SIZE": trainers * ranks,
-            "LOCAL_RANK": rank,
-            "LOCAL_WORLD_SIZE": ranks,
-        }
-
-    def start(self, position: str = "") -> None:
-        numbers = {name: str(number) for name, number in self._numbers.items()}
-        self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), *filter(None, [position])],
-            env={**os.environ, **numbers, DIR_ENV: str(self._folder)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        number, count = trainer * ranks + rank, trainers * ranks
+        super().__init__(folder, number, count, (rank, ranks), ["rank_trainer.py"])
 
     def wait_connected(self) -> None:
-        assert self.answer() == [self._numbers["RANK"], self._numbers["WORLD_SIZE"]]
-
-    def request(self, line: str = "next") -> None:
-        print(line, file=self.process.stdin, flush=True)
-
-    def answer(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, f"the process ended with status {self.process.wait(10)}"
-        return json.loads(line)
-
-    def position(self) -> str:
-        self.request("position")
-        return str(self.answer())
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        assert self.answer() == [self.rank, self.ranks]
 
 
 @contextmanager

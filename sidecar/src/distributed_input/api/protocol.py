@@ -57,6 +57,6 @@ def too_old(source: str, feature: str) -> ConfigError:
 
     Args:
         source: who asks for it, for the message.
-        feature: what is asked for.
+        feature: its name, such as "ranks".
     """
     return ConfigError(f"{source}: the sidecar's release has no {feature}: upgrade its image")

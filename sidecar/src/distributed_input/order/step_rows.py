@@ -163,8 +163,8 @@ class _Epoch:
     def rows(self, share: Share, steps: int) -> list[RowRange]:
         """Return the rows of one consumer in its next step after `steps` steps.
 
-        A partition of unknown length is assumed to be endless. Each partition that has not ended
-        gives rows to every step, so the assumption is wrong only if one of these rows is not found.
+        A partition of unknown length is assumed to be endless. A partition that has not ended gives
+        rows to each step. So a wrong assumption shows: a row of this partition is not found.
         """
         partitions = {p: self._partition(p, self.deal[p]) for p in share.partitions}
         totals = {p: one.starts[-1] for p, one in partitions.items()}
