@@ -12,25 +12,25 @@ from typing import Any
 
 from distributed_input.api.environment import DIR_ENV
 
-_PROGRAMS = Path(__file__).parent
+_PROGRAM = Path(__file__).with_name("rank_trainer.py")
 
 
 class RankProcess:
-    """A process of a trainer; see `rank_trainer.py` and `mesh_trainer.py`.
+    """A process of a trainer; see `rank_trainer.py`.
 
     Args:
         folder: shared folder of its sidecar.
         rank: its rank among all processes.
         ranks: the number of all processes.
         local: its rank among the processes of its trainer, and their number.
-        program: the program and its first arguments.
+        data_size: the number of data ranks of a mesh; 0: no mesh.
     """
 
     def __init__(
-        self, folder: Path, rank: int, ranks: int, local: tuple[int, int], program: Sequence[str]
+        self, folder: Path, rank: int, ranks: int, local: tuple[int, int], data_size: int = 0
     ) -> None:
         self.rank, self.ranks = rank, ranks
-        self._program = [str(_PROGRAMS / program[0]), *program[1:]]
+        self._program = [str(_PROGRAM), str(data_size)]
         values = {"RANK": rank, "WORLD_SIZE": ranks}
         values |= {"LOCAL_RANK": local[0], "LOCAL_WORLD_SIZE": local[1]}
         self._env = {name: str(value) for name, value in values.items()} | {DIR_ENV: str(folder)}

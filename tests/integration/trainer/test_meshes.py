@@ -29,7 +29,7 @@ INPUT = spec(
 class Rank(RankProcess):
     def __init__(self, folder: Path, rank: int) -> None:
         size = DATA * MODEL
-        super().__init__(folder, rank, size, (rank, size), ["mesh_trainer.py", str(DATA)])
+        super().__init__(folder, rank, size, (rank, size), DATA)
 
     def wait_connected(self) -> None:
         assert self.answer() == [self.rank // MODEL, DATA]

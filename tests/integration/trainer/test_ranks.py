@@ -24,7 +24,7 @@ INPUT = spec(
 class Rank(RankProcess):
     def __init__(self, folder: Path, trainer: int, trainers: int, rank: int, ranks: int) -> None:
         number, count = trainer * ranks + rank, trainers * ranks
-        super().__init__(folder, number, count, (rank, ranks), ["rank_trainer.py"])
+        super().__init__(folder, number, count, (rank, ranks))
 
     def wait_connected(self) -> None:
         assert self.answer() == [self.rank, self.ranks]
