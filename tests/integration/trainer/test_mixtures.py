@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input import PositionError
+from distributed_input import ConfigError, PositionError
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec, temporary_sidecars
 from testing.integration.readers import global_steps, ids
@@ -17,6 +17,8 @@ from testing.integration.readers import global_steps, ids
 SIZES = {"books": 60, "code": 90, "web": 300}
 WEIGHTS = {"books": 0.5, "code": 0.35, "web": 0.15}
 STEPS, BATCH = 100, 20
+FOUND: dict[str, list[list[int]]] = {}
+"""Steps that do not depend on the number of trainers, which is a parameter of a test."""
 
 
 def mixed(weights: Any = None, stop: bool = False, **fields: Any) -> Any:
@@ -139,3 +141,42 @@ def test_a_schedule_changes_the_weights_at_its_step(cluster: Cluster) -> None:
     batches, _ = first_steps(sidecar, 10)
     assert sources(ids(batches[:5])) == [50, 35, 15]
     assert sources(ids(batches[5:])) == [0, 0, 100]
+
+
+@pytest.mark.parametrize("trainers", [1, 2])
+def test_weights_that_the_program_sets_hold_from_the_next_step_on_and_after_a_restore(
+    cluster: Cluster, steps: list[list[int]], trainers: int
+) -> None:
+    changes: list[dict[str, float]] = [
+        {"books": 0, "code": 0.5, "web": 0.5},
+        {"books": 1, "code": 0, "web": 0},
+        WEIGHTS,
+    ]
+
+    def train(sidecar: Sidecar) -> tuple[list[Any], bytes]:
+        found: list[Any] = []
+        with readers.connect(sidecar) as data:
+            with pytest.raises(PositionError, match="was not read yet"):
+                data.set_weights(WEIGHTS)
+            for weights in changes:
+                found += map(readers.copy_batch, itertools.islice(data.numpy(), 10))
+                with pytest.raises(ConfigError, match="the sources are books, code, web"):
+                    data.set_weights({"books": 1})
+                data.set_weights(weights)
+            found += map(readers.copy_batch, itertools.islice(data.numpy(), 5))
+            return found, data.position()
+
+    inputs = {f"mixed-set-{trainers}": mixed()}
+    sidecars = cluster.add_sidecars(inputs, trainers)
+    parts = readers.run_concurrently([lambda one=one: train(one) for one in sidecars])
+    found = global_steps([batches for batches, _ in parts])
+    assert found[:10] == steps[:10]
+    shares = [sources([row for step in found[at : at + 10] for row in step]) for at in (10, 20)]
+    assert shares == [[0, 100, 100], [200, 0, 0]]
+    cluster.remove(sidecars)
+    with temporary_sidecars(cluster, inputs, 4) as others:
+        calls = [lambda one=one: rest(one, parts[-1][1], 5) for one in others]
+        after = readers.run_concurrently(calls)
+    found += global_steps([batches for batches, _ in after])
+    assert sources([row for step in found[30:] for row in step]) == [100, 70, 30]
+    assert found == FOUND.setdefault("set", found)  # for any number of trainers

@@ -26,8 +26,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from distributed_input.api.errors import ConfigError
 from distributed_input.api.hashing import mix
-from distributed_input.api.proto import types_pb2
+from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import splits
 
 MOST_PARTS = 10_000
@@ -255,6 +256,61 @@ def log_after(
         now,
         *(one for one in schedule if one.step > step),
     ]
+
+
+def next_step(position: trainer_pb2.Position) -> int:
+    """Return the first step of which a position has no rows."""
+    return position.step + bool(position.extra_units)
+
+
+def has_other_weights(position: trainer_pb2.Position, job: types_pb2.Job) -> bool:
+    """Return whether the resource has other weights than when a position was saved."""
+    return list(position.job_weights) != list(job.weights)
+
+
+def log_of(position: trainer_pb2.Position, job: types_pb2.Job) -> list[types_pb2.Weights]:
+    """Return the weights in force from a position on.
+
+    If the resource has other weights than when it was saved, they are in force from its step on.
+    """
+    if not position.weights:
+        return list(job.weights)
+    if not has_other_weights(position, job):
+        return list(position.weights)
+    return log_after(next_step(position), position.weights, job.weights)
+
+
+def set_weights(
+    position: trainer_pb2.Position, job: types_pb2.Job, weights: Mapping[str, float]
+) -> None:
+    """Let other weights be in force from the next step of a position on, in place.
+
+    They replace the rest of the schedule.
+
+    Raises:
+        ConfigError: the job is no mixture, or these are no weights of its sources.
+    """
+    names = [one.entry_point.source for one in job.sources]
+    if not names:
+        raise ConfigError(
+            f"set_weights: input {job.name} is no mixture. Name its sources in spec.mixture.weights"
+        )
+    if set(weights) != set(names):
+        raise ConfigError(
+            f"set_weights: the sources are {', '.join(names)}, not {', '.join(sorted(weights))}. "
+            "Give a weight to each of them; 0: no rows"
+        )
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise ConfigError(f"set_weights: the weight of {name} is {weight}. Use 0 or more")
+    if not any(weights.values()):
+        raise ConfigError("set_weights: all weights are 0. Set one of them above 0")
+    step, log = next_step(position), log_of(position, job)
+    now = types_pb2.Weights(step=step, weights=whole_weights([weights[name] for name in names]))
+    del position.weights[:]
+    position.weights.extend([*(one for one in log if one.step < step), now])
+    del position.job_weights[:]
+    position.job_weights.extend(job.weights)
 
 
 class RepeatedSplits(Sequence[int]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError, short
 from distributed_input.api.proto import types_pb2
+from distributed_input.order import mixture
 from distributed_input.order.jobs import check_name
 from distributed_input.order.share import are_divided
 from distributed_input.trainer import launchers, position_log
@@ -385,6 +386,37 @@ class Input:
         same thread restores and iterates. All other running iterators raise PositionError.
         """
         self._consumer.restore(position_log.parse(position))
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Change the weights of the sources of a mixture from the next step of the loop on.
+
+        Call it in all trainers after the same step, with the same weights. They stay in force until
+        the end of the epoch, and are a part of each position. They replace the rest of
+        `spec.mixture.schedule`. What was read ahead is read again: that takes as long as a restore.
+
+        As `restore` does, this moves a running iterator of `distribute`. All other running
+        iterators raise PositionError: iterate again, which continues at the next step.
+
+        Args:
+            weights: the weight of each source, by name. 0: no rows.
+
+        Raises:
+            ConfigError: the input is no mixture, or it has other sources.
+            PositionError: the number of consumed batches is unknown, or the epoch is over.
+        """
+        position = position_log.parse(self.position())
+        if not position.num_splits:
+            raise PositionError(
+                "set_weights: the input was not read yet. Set the first weights in "
+                "spec.mixture.weights, and call this after the first step"
+            )
+        if position.end:
+            raise PositionError(
+                "set_weights: the epoch is over, and the next one begins with the weights of "
+                "spec.mixture. Call it after the first step of an epoch"
+            )
+        mixture.set_weights(position, self._consumer.opened.job, weights)
+        self._consumer.restore(position)
 
     @short
     def skip_ended_epoch(self) -> bool:

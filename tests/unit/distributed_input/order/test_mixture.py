@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.proto import types_pb2
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import mixture
 from distributed_input.order.mixture import Mixer, RepeatedSplits
 
@@ -154,3 +155,36 @@ def test_a_list_repeats_all_its_splits_in_another_order() -> None:
     assert [RepeatedSplits(3, 0, [5, 2, 8, 9, 1], 10)[at] for at in (199, 3, 77)] == [
         numbers[at] for at in (199, 3, 77)
     ]
+
+
+def named(*names: str) -> types_pb2.Job:
+    sources = [types_pb2.Job(entry_point=types_pb2.EntryPoint(source=name)) for name in names]
+    return types_pb2.Job(name="train", sources=sources, weights=[entry(0, 1, 1), entry(9, 1, 2)])
+
+
+def test_weights_are_set_from_the_next_step_on_and_replace_the_schedule() -> None:
+    position = trainer_pb2.Position(step=4)
+    mixture.set_weights(position, named("a", "b"), {"b": 3, "a": 0.5})
+    assert list(position.weights) == [entry(0, 1, 1), entry(4, 1, 6)]
+    assert not mixture.has_other_weights(position, named("a", "b"))
+    position.step, position.extra_units = 6, 1
+    mixture.set_weights(position, named("a", "b"), {"b": 1, "a": 0})
+    assert list(position.weights) == [entry(0, 1, 1), entry(4, 1, 6), entry(7, 0, 1)]
+    start = trainer_pb2.Position()
+    mixture.set_weights(start, named("a", "b"), {"b": 1, "a": 0})
+    assert list(start.weights) == [entry(0, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("names", "weights", "message"),
+    [
+        ("", {"a": 1}, "input train is no mixture"),
+        ("ab", {"a": 1}, "the sources are a, b, not a"),
+        ("ab", {"a": 1, "b": -1}, "the weight of b is -1"),
+        ("ab", {"a": 1, "b": float("nan")}, "the weight of b is nan"),
+        ("ab", {"a": 0, "b": 0}, "all weights are 0"),
+    ],
+)
+def test_invalid_weights_are_refused(names: str, weights: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        mixture.set_weights(trainer_pb2.Position(), named(*names), weights)

@@ -126,17 +126,13 @@ class MixedSteps:
 
 
 def log_of(position: trainer_pb2.Position, job: types_pb2.Job) -> list[types_pb2.Weights]:
-    """Return the weights in force from a position on.
-
-    If the resource has other weights than when it was saved, they are in force from its step on.
-    """
-    if not position.weights:
-        return list(job.weights)
-    if list(position.job_weights) == list(job.weights):
-        return list(position.weights)
-    step = position.step + bool(position.extra_units)
-    _log.warning("spec.mixture has other weights than the checkpoint: they are used", step=step)
-    return mixture.log_after(step, position.weights, job.weights)
+    """Return the weights in force from a position on, and log if they are new ones."""
+    if position.weights and mixture.has_other_weights(position, job):
+        _log.warning(
+            "spec.mixture has other weights than the checkpoint: they are used from its step on",
+            step=mixture.next_step(position),
+        )
+    return mixture.log_of(position, job)
 
 
 def rows_of(position: trainer_pb2.Position, job: types_pb2.Job) -> list[int]:
