@@ -142,14 +142,14 @@ class InputSpec(Section):
 
     dataset: DatasetSpec = DatasetSpec(type="Trainer")
     """Dataset to read. Default: the trainer sends it."""
+    processing_mode: Literal["DistributedEpoch", "ParallelEpochs"] = "DistributedEpoch"
+    """Rows of an epoch. DistributedEpoch: the trainers share the rows, each row once.
+    ParallelEpochs: each trainer gets every row once. Default: DistributedEpoch."""
     mixture: MixtureSpec | None = Field(
         default=None, examples=[{"weights": {"books": 0.3, "web": 0.7}}]
     )
     """Sources of the rows, with weights. Needs dataset.type EntryPoint. A change takes effect when
     the trainers start again. Default: one source."""
-    processing_mode: Literal["DistributedEpoch", "ParallelEpochs"] = "DistributedEpoch"
-    """Rows of an epoch. DistributedEpoch: the trainers share the rows, each row once.
-    ParallelEpochs: each trainer gets every row once. Default: DistributedEpoch."""
     num_splits: Annotated[int, Field(ge=1, le=65536)] | None = Field(default=None, examples=[32])
     """Number of splits of the dataset. A split is the unit of work of a worker. Default: derived
     from the dataset; 4 per partition, and up to 512 if it is large."""

@@ -54,6 +54,7 @@ class EpochPlan:
         for one in job.sources:
             sources.append(types_pb2.Job())
             sources[-1].CopyFrom(one)
+            sources[-1].name = job.name
             set_run(sources[-1], job)
         return cls(job, epoch, seed, columns, mixture.deal(job, epoch), sources)
 
