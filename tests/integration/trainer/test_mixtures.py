@@ -128,6 +128,53 @@ def test_other_weights_in_the_resource_count_from_the_restore_and_other_sources_
                 next(data.numpy())
 
 
+EIGHT = dict(zip("abcdefgh", (0.3, 0.25, 0.15, 0.1, 0.08, 0.06, 0.05, 0.01), strict=True))
+CHANGES = (
+    EIGHT,
+    {**EIGHT, "a": 0.01, "h": 0.3},
+    {**dict.fromkeys("abcdefgh", 0.1), "b": 0.3, "g": 0},
+)
+"""The weights of each 15 steps, which are 600 rows."""
+
+
+def test_eight_sources_whose_weights_change_have_the_same_steps_under_faults(
+    own_cluster: Cluster,
+) -> None:
+    changes = [{"step": 15 * at, "weights": weights} for at, weights in enumerate(CHANGES) if at]
+    mixture = {"weights": CHANGES[0], "schedule": changes}
+    sizes = {"sizes": {name: 40 + 30 * at for at, name in enumerate(EIGHT)}}
+    shape = {"numSplits": 4, "partitions": 4, "globalBatchSize": 40, "readAhead": 1}
+    inputs = {"eight": spec("rows:mixed", sizes, mixture=mixture, **shape)}
+    first, _ = own_cluster.add_workers(2)
+    with temporary_sidecars(own_cluster, inputs) as (sidecar,), readers.connect(sidecar) as data:
+        steps = [sorted(ids([one])) for one in itertools.islice(data.numpy(), 45)]
+    for at, weights in enumerate(CHANGES):
+        rows = Counter(row // 10_000 for step in steps[15 * at : 15 * at + 15] for row in step)
+        total = sum(weights.values())
+        for number, weight in enumerate(weights.values()):
+            assert abs(rows[number] - 600 * weight / total) <= 1
+
+    (sidecar,) = own_cluster.add_sidecars(inputs)
+    with readers.connect(sidecar) as data:
+        batches = data.numpy()
+        found = [sorted(ids([one])) for one in itertools.islice(batches, 8)]
+        first.kill()
+        found += [sorted(ids([one])) for one in itertools.islice(batches, 5)]
+        own_cluster.dispatcher.kill()
+        found += [sorted(ids([one])) for one in itertools.islice(batches, 5)]
+        own_cluster.restart_dispatcher()
+        sidecar.kill()
+        (sidecar,) = own_cluster.add_sidecars(inputs, folder=sidecar.shared)
+        found += [sorted(ids([one])) for one in itertools.islice(batches, 7)]
+        saved = data.position()
+        ids(itertools.islice(batches, 3))  # lost
+    own_cluster.remove([sidecar])
+    with temporary_sidecars(own_cluster, inputs, 4) as sidecars:
+        calls = [lambda one=one: rest(one, saved, 20) for one in sidecars]
+        found += global_steps([batches for batches, _ in readers.run_concurrently(calls)])
+    assert found == steps
+
+
 def first_steps(sidecar: Sidecar, number: int) -> tuple[list[Any], bytes]:
     with readers.connect(sidecar) as data:
         rows = data.numpy()
