@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from distributed_input import ConfigError, PositionError
+from distributed_input.api.proto import trainer_pb2
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec, temporary_sidecars
 from testing.integration.readers import global_steps, ids
@@ -123,6 +124,9 @@ def test_other_weights_in_the_resource_count_from_the_restore_and_other_sources_
         batches, _ = rest(sidecar, saved, 4)
         assert [sorted(ids([batch])) for batch in batches] == steps[10:14]
         with readers.connect(sidecar) as data:
+            data.restore(saved)
+            with pytest.raises(PositionError, match="was not read yet"):
+                data.set_weights(WEIGHTS)
             data.restore(saved.replace(b"books (8 splits)", b"wikis (8 splits)"))
             with pytest.raises(PositionError, match="wikis"):
                 next(data.numpy())
@@ -211,7 +215,9 @@ def test_weights_that_the_program_sets_hold_from_the_next_step_on_and_after_a_re
                     data.set_weights({"books": 1})
                 data.set_weights(weights)
             found += map(readers.copy_batch, itertools.islice(data.numpy(), 5))
-            return found, data.position()
+            saved = data.position()
+            assert len(trainer_pb2.Position.FromString(saved).weights) == 1  # it does not grow
+            return found, saved
 
     inputs = {f"mixed-set-{trainers}": mixed()}
     sidecars = cluster.add_sidecars(inputs, trainers)

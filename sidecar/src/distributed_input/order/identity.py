@@ -10,8 +10,8 @@ import hashlib
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.order import mixture
 from distributed_input.order.jobs import input_of
-from distributed_input.order.mixture import lists_of
 
 FORMAT = 1
 """Version of saved positions."""
@@ -127,10 +127,9 @@ def check_form(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
         and (trainers <= job.partitions or not is_shared)
         and position.base_step <= position.step
         and position.extra_units < (_MAX_UNITS if job.global_batch_size else max(1, own))
-        and len(position.base_rows) in (0, lists_of(job))
-        and len(position.anchors) in (0, lists_of(job))
-        and all(len(one.weights) == len(job.sources) for one in position.weights)
-        and [one.step for one in position.weights][:1] in ([], [0])
+        and len(position.base_rows) in (0, mixture.lists_of(job))
+        and len(position.anchors) in (0, mixture.lists_of(job))
+        and mixture.is_log(position.weights, len(job.sources), position.base_step)
     )
     if not fits:
         raise PositionError(

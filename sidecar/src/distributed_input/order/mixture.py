@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import heapq
 import math
+import numbers
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -128,7 +129,8 @@ class Mixer:
 
     Args:
         job: a mixture, complete.
-        log: weights by step. The first are of step 0, and steps increase.
+        log: weights by step, which increases. The first are of step 0, or of an earlier step than
+            any that is asked for.
     """
 
     def __init__(self, job: types_pb2.Job, log: Sequence[types_pb2.Weights]) -> None:
@@ -258,6 +260,25 @@ def log_after(
     ]
 
 
+def log_from(step: int, log: Sequence[types_pb2.Weights]) -> list[types_pb2.Weights]:
+    """Return the part of a log that is in force from a step on.
+
+    Without it, positions would grow with each change of the weights.
+    """
+    return list(log[bisect_right(log, step, key=lambda one: one.step) - 1 :])
+
+
+def is_log(log: Sequence[types_pb2.Weights], sources: int, base_step: int) -> bool:
+    """Return whether a position's log has weights in force at its base, and is in order."""
+    steps = [one.step for one in log]
+    return (
+        steps == sorted(set(steps))
+        and min(steps, default=base_step) <= base_step
+        and all(len(one.weights) == sources for one in log)
+        and all(0 < sum(one.weights) <= MOST_PARTS for one in log)
+    )
+
+
 def next_step(position: trainer_pb2.Position) -> int:
     """Return the first step of which a position has no rows."""
     return position.step + bool(position.extra_units)
@@ -295,13 +316,15 @@ def set_weights(
         raise ConfigError(
             f"set_weights: input {job.name} is no mixture. Name its sources in spec.mixture.weights"
         )
+    if not isinstance(weights, Mapping):
+        raise ConfigError("set_weights: pass the weight of each source by its name, as a dict")
     if set(weights) != set(names):
         raise ConfigError(
-            f"set_weights: the sources are {', '.join(names)}, not {', '.join(sorted(weights))}. "
+            f"set_weights: the sources are {', '.join(names)}, not {', '.join(map(str, weights))}. "
             "Give a weight to each of them; 0: no rows"
         )
     for name, weight in weights.items():
-        if not 0 <= weight < math.inf:
+        if not isinstance(weight, numbers.Real) or not 0 <= weight < math.inf:
             raise ConfigError(f"set_weights: the weight of {name} is {weight}. Use 0 or more")
     if not any(weights.values()):
         raise ConfigError("set_weights: all weights are 0. Set one of them above 0")

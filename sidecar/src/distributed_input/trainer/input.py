@@ -401,11 +401,18 @@ class Input:
             weights: the weight of each source, by name. 0: no rows.
 
         Raises:
-            ConfigError: the input is no mixture, or it has other sources.
+            ConfigError: the input is no mixture, it has other sources, or several ranks read the
+                same batches.
             PositionError: the number of consumed batches is unknown, or the epoch is over.
         """
+        if self._consumer.welcome.readers > 1:
+            raise ConfigError(
+                "set_weights: not possible for ranks that read the same batches (data_size): they "
+                "could not all change at once. Use spec.mixture.schedule"
+            )
         position = position_log.parse(self.position())
-        if not position.num_splits:
+        job = self._consumer.opened.job
+        if not position.num_splits or not job.num_splits:  # it may only have been restored
             raise PositionError(
                 "set_weights: the input was not read yet. Set the first weights in "
                 "spec.mixture.weights, and call this after the first step"
@@ -415,7 +422,7 @@ class Input:
                 "set_weights: the epoch is over, and the next one begins with the weights of "
                 "spec.mixture. Call it after the first step of an epoch"
             )
-        mixture.set_weights(position, self._consumer.opened.job, weights)
+        mixture.set_weights(position, job, weights)
         self._consumer.restore(position)
 
     @short

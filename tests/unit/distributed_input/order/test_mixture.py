@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,9 +183,39 @@ def test_weights_are_set_from_the_next_step_on_and_replace_the_schedule() -> Non
         ("ab", {"a": 1}, "the sources are a, b, not a"),
         ("ab", {"a": 1, "b": -1}, "the weight of b is -1"),
         ("ab", {"a": 1, "b": float("nan")}, "the weight of b is nan"),
+        ("ab", {"a": 1, "b": "2"}, "the weight of b is 2"),
+        ("ab", {"a": 1, 2: 2}, "the sources are a, b, not a, 2"),
+        ("ab", ["a", "b"], "pass the weight of each source by its name"),
         ("ab", {"a": 0, "b": 0}, "all weights are 0"),
     ],
 )
-def test_invalid_weights_are_refused(names: str, weights: dict[str, float], message: str) -> None:
+def test_invalid_weights_are_refused(names: str, weights: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         mixture.set_weights(trainer_pb2.Position(), named(*names), weights)
+
+
+def test_a_position_needs_no_weights_from_before_its_base() -> None:
+    log = [entry(0, 1, 1), entry(3, 1, 2), entry(7, 1, 3)]
+    assert [mixture.log_from(step, log) for step in (0, 2, 3, 6, 7, 9)] == [
+        *(log, log, log[1:], log[1:], log[2:], log[2:])
+    ]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [entry(0, 1)],  # of another number of sources
+        [entry(6, 1, 1)],  # none in force at the base
+        [entry(4, 1, 1), entry(0, 1, 1)],
+        [entry(4, 1, 1), entry(4, 1, 2)],
+        [entry(0, 0, 0)],
+        [entry(0, 1, mixture.MOST_PARTS)],
+    ],
+)
+def test_damaged_weights_of_a_position_are_found(log: list[types_pb2.Weights]) -> None:
+    assert not mixture.is_log(log, 2, 5)
+
+
+def test_weights_of_a_position_are_accepted() -> None:
+    assert mixture.is_log([], 2, 5)
+    assert mixture.is_log([entry(3, 1, 2), entry(9, 0, 1)], 2, 5)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import splits as assignment
-from distributed_input.order.mixture import SPLIT_MASK, lists_of
+from distributed_input.order.mixture import SPLIT_MASK, lists_of, log_from
 from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
@@ -148,6 +148,6 @@ class EpochSteps:
             seed=job.seed,
             extra_units=begun,
             units_per_step=share.units if begun else 0,
-            weights=self.mixed.log if self.mixed is not None else (),
+            weights=log_from(base_step, self.mixed.log) if self.mixed is not None else (),
             job_weights=job.weights,
         )
