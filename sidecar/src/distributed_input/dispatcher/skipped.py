@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Iterable
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.api.skips import key_of
+from distributed_input.api.stalls import key_of
 
 _MAX_SHOWN = 1000
 _MAX_KNOWN = 200_000
 _MAX_TEXT = 1024
 
 
-class SkippedRecords:
+class SkipLedger:
     """The last records, and the number of all. A record counts once, however often it is reported.
 
     Workers report again what they know, so a dispatcher that starts empty learns it.

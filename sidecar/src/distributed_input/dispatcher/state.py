@@ -20,7 +20,7 @@ from distributed_input.dispatcher import consumers
 from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.dispatcher.jobs import JobEntry, JobRegistry
 from distributed_input.dispatcher.limits import DispatcherLimits
-from distributed_input.dispatcher.skipped import SkippedRecords
+from distributed_input.dispatcher.skipped import SkipLedger
 from distributed_input.dispatcher.workers import WorkerRegistry
 from distributed_input.link.statuses import InvalidRequestError
 from distributed_input.runtime import metrics
@@ -51,7 +51,7 @@ class DispatcherState:
         self.workers = WorkerRegistry(limits)
         self.jobs = JobRegistry(limits, dispatcher_id)
         self.datasets = DatasetStore(limits.dataset_bytes)
-        self.skipped = SkippedRecords()
+        self.skipped = SkipLedger()
         self._started = started
         self._joined: dict[str, str] = {}  # job by incarnation, of consumers that hold an index
 

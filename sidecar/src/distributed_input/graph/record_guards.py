@@ -11,6 +11,8 @@ So a guard is behind each op that fails, before any other op gets the error:
 
 The order of elements stays the same, and which records are left out depends on their content alone.
 The guards cost time for each element, so they are only in splits that had an error.
+
+This module is long because TensorFlow's functions have to be written node by node.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def guard(
     out = node_defs.copy_of(graph_def)
     guards = Guards()
     checks = _Checks(guards, check_map(guards), check_file)
-    _Walk(out, guards, checks).guard_main()
+    _Guarding(out, guards, checks).guard_main()
     return out, guards
 
 
@@ -123,7 +125,7 @@ def _token(guards: Guards, function: Callable[..., Any], types: Any) -> bytes:
     return bytes(next(node for node in nodes if node.op == "EagerPyFunc").attr["token"].s)
 
 
-class _Walk:
+class _Guarding:
     """Guards the ops of a graph, and of the functions that create datasets, in place."""
 
     def __init__(self, graph_def: GraphDef, guards: Guards, checks: _Checks) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from distributed_input.api.skips import skipped_text, skipped_value
+from distributed_input.api.stalls import skipped_text, skipped_value
 from distributed_input.runner import dispatchers
 from distributed_input.runner.command_line import command, output
 from distributed_input.runner.dispatchers import Selection

@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError, as_utf8
 from distributed_input.api.proto import types_pb2
-from distributed_input.api.skips import key_of, skipped_text
-from distributed_input.api.stalls import dataset_name
+from distributed_input.api.stalls import dataset_name, key_of, skipped_text
 from distributed_input.runtime import logs
 
 _log = logs.get("worker.bad_records")
