@@ -21,6 +21,7 @@ PROCESSING_MODES = ("distributed_epoch", "parallel_epochs")
 REMAINDERS = ("keep", "drop", "pad")
 TRANSFERS = ("auto", "grpc")
 DETERMINISMS = ("strict", "warn", "relaxed")
+ON_ERRORS = ("fail", "skip")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,18 @@ class BatchingConfig:
 
 
 @dataclass(frozen=True)
+class BadRecordsConfig:
+    """What happens to records that cannot be read."""
+
+    on_error: str = "fail"
+    """One of ON_ERRORS."""
+    max_per_split: int = 100
+    """Records that a split may leave out in an epoch."""
+    max_percent: int = 10
+    """Share of a split's records that it may leave out, and 10 records more."""
+
+
+@dataclass(frozen=True)
 class DeliveryConfig:
     """How a sidecar delivers rows."""
 
@@ -88,6 +101,7 @@ class InputConfig:
     determinism: str = "warn"
     """One of DETERMINISMS."""
     sidecar: DeliveryConfig = DeliveryConfig()
+    bad_records: BadRecordsConfig = BadRecordsConfig()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object. Its keys are camelCase; absent values are null."""
@@ -109,6 +123,7 @@ class InputConfig:
         whole = _Fields(value, where)
         dataset, batching = whole.section("dataset"), whole.section("batching")
         source, sidecar = dataset.section("source"), whole.section("sidecar")
+        bad = whole.section("badRecords")
         return cls(
             DatasetConfig(
                 dataset.text("entryPoint"),
@@ -130,6 +145,11 @@ class InputConfig:
                 sidecar.number("timeoutSeconds", DeliveryConfig.timeout_seconds),
                 sidecar.count("bufferBytes", DeliveryConfig.buffer_bytes),
                 sidecar.choice("transfer", TRANSFERS, DeliveryConfig.transfer),
+            ),
+            BadRecordsConfig(
+                bad.choice("onError", ON_ERRORS, BadRecordsConfig.on_error),
+                bad.count("maxPerSplit", BadRecordsConfig.max_per_split),
+                bad.count("maxPercent", BadRecordsConfig.max_percent),
             ),
         )
 
