@@ -78,11 +78,15 @@ lint: $(SYNCED) ## Check rules and format with ruff, and check that uv.lock is u
 	ruff format --check .
 
 # The library of the tests is the one in the source tree. Afterwards it is built again.
-SANITIZE = -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
-native-sanitizers: $(SYNCED) ## Run the tests of the native ops with AddressSanitizer and UBSan
-	trap 'touch -d @0 $(NATIVE)' EXIT; CXXFLAGS='$(SANITIZE)' '$(PYTHON)' sidecar/native/backend.py && \
+NATIVE_TESTS := tests/unit/distributed_input/graph/test_native_ops.py
+native-sanitizers: $(SYNCED) ## Run the tests of the native ops with AddressSanitizer, UBSan and ThreadSanitizer
+	trap 'touch -d @0 $(NATIVE)' EXIT; \
+	CXXFLAGS='-g -fsanitize=address,undefined -fno-sanitize-recover=undefined' '$(PYTHON)' sidecar/native/backend.py && \
 	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
-	  pytest tests/unit/distributed_input/graph/test_native_ops.py
+	  pytest $(NATIVE_TESTS) && \
+	CXXFLAGS='-g -fsanitize=thread' '$(PYTHON)' sidecar/native/backend.py && \
+	TSAN_OPTIONS='ignore_noninstrumented_modules=1 exitcode=66' LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" \
+	  pytest $(NATIVE_TESTS)
 	$(MAKE) --no-print-directory $(NATIVE)
 
 format: $(SYNCED) ## Fix and format the code with ruff
