@@ -36,7 +36,7 @@ PARTS := tools e2e integration unit compat operator faults publishing charts clu
 	lint types contracts site protos-check crds-check
 JOBS ?= 2
 
-.PHONY: help setup run test check quick-unit tools lint native-sanitizers format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability frameworks compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test check quick-unit tools lint native-sanitizers format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability arm64 frameworks compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ integration: $(SYNCED) $(DRAWING) $(DATA) ## Run tests with real processes on th
 
 portability: $(SYNCED) examples/digits/data ## Run tests and the digits example without the calls that macOS lacks
 	python -m testing.portability
+
+arm64: $(SYNCED) ## Test the native ops on arm64, under emulation (root on Debian, 5 min): make arm64 VERSIONS=2.21.0
+	python -m testing.portability.arm64 $(VERSIONS)
 
 frameworks: $(SYNCED) ## Run the tests with PyTorch, JAX, Keras and their trainers (once: an environment of 6 GB)
 	pytest tests/frameworks
