@@ -91,6 +91,7 @@ def _native_ops() -> Subject:
     """The op gets its plan from the graph, and row splits and indexes from users' ops."""
     import numpy as np
     import tensorflow as tf
+    from tensorflow.python.eager import context
 
     from distributed_input.graph import native_ops
 
@@ -112,8 +113,9 @@ def _native_ops() -> Subject:
         parts = [tf.constant(array, dtype) for dtype, array in arrays]
         if ops is not None:
             ops.distributed_input_pack(components=parts, plan=given["plan"])
+            context.context().clear_kernel_cache()  # TensorFlow keeps a kernel for each plan
 
-    errors = (ValueError, TypeError, KeyError, tf.errors.OpError)
+    errors = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError, tf.errors.OpError)
     return Subject(parse, [json.dumps(seed).encode() for seed in seeds], errors, is_json=True)
 
 
