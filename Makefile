@@ -36,7 +36,7 @@ PARTS := tools e2e integration unit compat operator faults publishing charts clu
 	lint types contracts site protos-check crds-check
 JOBS ?= 2
 
-.PHONY: help setup run test check quick-unit tools lint native-sanitizers format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability frameworks compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
+.PHONY: help setup run test check quick-unit tools lint native-sanitizers format types contracts site unit charts publishing signatures matrix dist base-image vulnerabilities version release operator operator-faults operator-readers cert-manager ecosystem kubernetes-versions cluster e2e e2e-releases cluster-up cluster-down integration portability arm64 frameworks compat compat-page faults mutation mutants budgets chaos simulate simulate-delivery bench drill mistakes rotation same-meaning fuzz fuzz-guided protos protos-check crds crds-check permissions clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,11 +78,15 @@ lint: $(SYNCED) ## Check rules and format with ruff, and check that uv.lock is u
 	ruff format --check .
 
 # The library of the tests is the one in the source tree. Afterwards it is built again.
-SANITIZE = -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
-native-sanitizers: $(SYNCED) ## Run the tests of the native ops with AddressSanitizer and UBSan
-	trap 'touch -d @0 $(NATIVE)' EXIT; CXXFLAGS='$(SANITIZE)' '$(PYTHON)' sidecar/native/backend.py && \
+NATIVE_TESTS := tests/unit/distributed_input/graph/test_native_ops.py
+native-sanitizers: $(SYNCED) ## Run the tests of the native ops with AddressSanitizer, UBSan and ThreadSanitizer
+	trap 'touch -d @0 $(NATIVE)' EXIT; \
+	CXXFLAGS='-g -fsanitize=address,undefined -fno-sanitize-recover=undefined' '$(PYTHON)' sidecar/native/backend.py && \
 	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
-	  pytest tests/unit/distributed_input/graph/test_native_ops.py
+	  pytest $(NATIVE_TESTS) && \
+	CXXFLAGS='-g -fsanitize=thread' '$(PYTHON)' sidecar/native/backend.py && \
+	TSAN_OPTIONS='ignore_noninstrumented_modules=1 exitcode=66' LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" \
+	  pytest $(NATIVE_TESTS)
 	$(MAKE) --no-print-directory $(NATIVE)
 
 format: $(SYNCED) ## Fix and format the code with ruff
@@ -109,6 +113,9 @@ integration: $(SYNCED) $(DRAWING) $(DATA) ## Run tests with real processes on th
 
 portability: $(SYNCED) examples/digits/data ## Run tests and the digits example without the calls that macOS lacks
 	python -m testing.portability
+
+arm64: $(SYNCED) ## Test the native ops on arm64, under emulation (root on Debian, 5 min): make arm64 VERSIONS=2.21.0
+	python -m testing.portability.arm64 $(VERSIONS)
 
 frameworks: $(SYNCED) ## Run the tests with PyTorch, JAX, Keras and their trainers (once: an environment of 6 GB)
 	pytest tests/frameworks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -15,6 +17,8 @@ CHART = "distributed-input"
 """Name of the chart, and of its folder in `charts/`."""
 IMAGES = tuple(f"distributed-input-{part}" for part in ("operator", "sidecar", "worker"))
 """Names of the images, in the chart's values and in a registry."""
+ARM64_COMPILER = "aarch64-linux-gnu-g++"
+"""The cross-compiler of Debian and Ubuntu, in the package g++-aarch64-linux-gnu."""
 
 
 def uv(root: Path = ROOT) -> Path:
@@ -25,9 +29,16 @@ def uv(root: Path = ROOT) -> Path:
 
 
 def build_distributions(out: Path, root: Path = ROOT) -> None:
-    """Write the sdists of both distributions, and the wheels that are built from them."""
-    build = (uv(root), "build", "--quiet", "--all-packages", "--no-create-gitignore")
-    subprocess.run((*build, "--out-dir", out), cwd=root, check=True)
+    """Write the sdists of both distributions, and the wheels that are built from them.
+
+    On x86-64 with a cross-compiler, also the wheel with native ops for arm64.
+    """
+    build = (uv(root), "build", "--quiet", "--no-create-gitignore", "--out-dir", out)
+    subprocess.run((*build, "--all-packages"), cwd=root, check=True)
+    if platform.machine() == "x86_64" and shutil.which(ARM64_COMPILER):
+        env = {**os.environ, "CXX": ARM64_COMPILER, "DISTRIBUTED_INPUT_MACHINE": "aarch64"}
+        one = ("--wheel", "--package", "distributed-input")
+        subprocess.run((*build, *one), cwd=root, check=True, env=env)
 
 
 def build_chart(out: Path, registry: str, root: Path = ROOT) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -19,11 +21,13 @@ from testing.publishing import artifacts
 from testing.publishing.artifacts import ROOT
 
 LIBRARY = "distributed_input/graph/_native_ops.so"
+ARM64 = "_aarch64.whl"
+ELF_MACHINE, ELF_AARCH64 = slice(18, 20), 183
 SOURCES = {"distributed_input": ROOT / "sidecar", "distributed_input_operator": ROOT / "operator"}
 
 
 def wheel(dist: Path, name: str) -> zipfile.ZipFile:
-    (found,) = dist.glob(f"{name}-*.whl")
+    (found,) = (one for one in dist.glob(f"{name}-*.whl") if not one.name.endswith(ARM64))
     return zipfile.ZipFile(found)
 
 
@@ -42,7 +46,7 @@ def tracked(folder: Path, *within: str) -> set[str]:
 
 def test_an_index_accepts_the_metadata_and_renders_the_readmes(dist: Path) -> None:
     archives = artifacts.distributions(dist)
-    assert len(archives) == 4
+    assert len([one for one in archives if not one.name.endswith(ARM64)]) == 4
     check = (sys.executable, "-m", "twine", "check", "--strict", *map(str, archives))
     checked = subprocess.run(check, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
@@ -84,6 +88,21 @@ def test_a_wheel_with_the_native_ops_is_for_one_platform(dist: Path) -> None:
     has_library = LIBRARY in found.namelist()
     assert has_library == ("none-any" not in found.filename)
     assert has_library or not shutil.which("c++")
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or not shutil.which(artifacts.ARM64_COMPILER),
+    reason="no cross-compiler",
+)
+def test_a_wheel_for_arm64_has_its_own_library_and_the_same_code(dist: Path) -> None:
+    (found,) = dist.glob(f"distributed_input-*{ARM64}")
+    files, own = zipfile.ZipFile(found), wheel(dist, "distributed_input")
+    library = files.read(LIBRARY)
+    assert int.from_bytes(library[ELF_MACHINE], "little") == ELF_AARCH64
+    assert b"GLIBC_2.17" in library
+    assert not set(re.findall(rb"GLIBC_2\.\d+", library)) - {b"GLIBC_2.17"}
+    same = {one for one in own.namelist() if ".dist-info/" not in one} - {LIBRARY}
+    assert {one: files.read(one) for one in same} == {one: own.read(one) for one in same}
 
 
 def test_without_a_compiler_no_library_is_left(tmp_path: Path) -> None:

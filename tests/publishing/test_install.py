@@ -79,8 +79,8 @@ def test_the_template_keeps_the_packages_of_an_image(
     env = create(tmp_path, index, version, pip=True)
     env.install("tensorflow", tensorflow=tensorflow)
     before = packages(env)
-    (wheel,) = dist.glob("distributed_input-*.whl")
-    values = (f"VERSION={wheel.name.split('-')[1]}", f"PIP_EXTRA_INDEX_URL={index}/simple/")
+    version_of = next(dist.glob("distributed_input-*.whl")).name.split("-")[1]
+    values = (f"VERSION={version_of}", f"PIP_EXTRA_INDEX_URL={index}/simple/")
     done = env.run("env", *values, "bash", "-euc", template_command(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     after = packages(env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import zlib
 from pathlib import Path
@@ -10,6 +11,8 @@ from google.protobuf.message import DecodeError
 
 from distributed_input.api.errors import DistributedInputError, PositionError
 from testing.fuzz.target import Subject, Target
+
+_MAX_DIMS = 5
 
 
 def _graphs() -> Subject:
@@ -84,6 +87,38 @@ def _iterators() -> Subject:
     return Subject(parse, [iterator_state._save(running, 1 << 20)], (StateError,))
 
 
+def _native_ops() -> Subject:
+    """The op gets its plan from the graph, and row splits and indexes from users' ops."""
+    import numpy as np
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    from distributed_input.graph import native_ops
+
+    ops = native_ops.library()
+    ragged = [["int64", [0, 2, 2, 3]], ["int64", [0, 1, 4, 4]], ["string", ["a", "", "bc", "d"]]]
+    sparse = [["int64", [0, 2]], ["int64", [[0, 1], [1, 0]]], ["float32", [1, 2]]]
+    dense = [["int32", [[1, 2, 3], [4, 5, 6]]], ["string", ["left", "right"]]]
+    seeds = [
+        {"plan": [1, 0, 1, 0, 0], "parts": ragged},
+        {"plan": [2, 4, 0, 0, 1, 3], "parts": [*sparse, ["int64", [[2, 3]]]]},
+        {"plan": [0, 4, 0, 1, 1, 3, 0, 0, 0, 1, 0], "parts": dense},
+    ]
+
+    def parse(data: bytes) -> None:
+        given = json.loads(data)
+        arrays = [(dtype, np.array(values)) for dtype, values in given["parts"]]
+        if any(array.ndim > _MAX_DIMS for _, array in arrays):
+            raise ValueError("tf.constant itself ends the process for arrays of many dimensions")
+        parts = [tf.constant(array, dtype) for dtype, array in arrays]
+        if ops is not None:
+            ops.distributed_input_pack(components=parts, plan=given["plan"])
+            context.context().clear_kernel_cache()  # TensorFlow keeps a kernel for each plan
+
+    errors = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError, tf.errors.OpError)
+    return Subject(parse, [json.dumps(seed).encode() for seed in seeds], errors, is_json=True)
+
+
 def _keras() -> Subject:
     from distributed_input import keras
 
@@ -114,5 +149,6 @@ TARGETS = (
         _iterators,
         known="TensorFlow's parser of an iterator's state ends the process",
     ),
+    Target("datasets/native-ops", "dataset → native ops", _native_ops, 0.5),
     Target("datasets/keras", "folder of checkpoints → trainer", _keras, 0.5),
 )

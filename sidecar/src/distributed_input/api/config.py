@@ -22,6 +22,7 @@ REMAINDERS = ("keep", "drop", "pad")
 TRANSFERS = ("auto", "grpc")
 EXHAUSTIONS = ("repeat", "stop")
 DETERMINISMS = ("strict", "warn", "relaxed")
+ON_ERRORS = ("fail", "skip")
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,18 @@ class MixtureConfig:
 
 
 @dataclass(frozen=True)
+class BadRecordsConfig:
+    """What happens to records that cannot be read."""
+
+    on_error: str = "fail"
+    """One of ON_ERRORS."""
+    max_per_split: int = 100
+    """Records that a split may leave out in an epoch."""
+    max_percent: int = 10
+    """Share of a split's records that it may leave out, and 10 records more."""
+
+
+@dataclass(frozen=True)
 class DeliveryConfig:
     """How a sidecar delivers rows."""
 
@@ -102,6 +115,7 @@ class InputConfig:
     """One of DETERMINISMS."""
     sidecar: DeliveryConfig = DeliveryConfig()
     mixture: MixtureConfig = MixtureConfig()
+    bad_records: BadRecordsConfig = BadRecordsConfig()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object. Its keys are camelCase; absent values are null."""
@@ -126,6 +140,7 @@ class InputConfig:
         dataset, batching = whole.section("dataset"), whole.section("batching")
         source, sidecar = dataset.section("source"), whole.section("sidecar")
         mixture = whole.section("mixture")
+        bad = whole.section("badRecords")
         return cls(
             DatasetConfig(
                 dataset.text("entryPoint"),
@@ -155,6 +170,11 @@ class InputConfig:
                     {"step": change.count("step", 0), "weights": change.weights("weights")}
                     for change in mixture.sections("schedule")
                 ),
+            ),
+            BadRecordsConfig(
+                bad.choice("onError", ON_ERRORS, BadRecordsConfig.on_error),
+                bad.count("maxPerSplit", BadRecordsConfig.max_per_split),
+                bad.count("maxPercent", BadRecordsConfig.max_percent),
             ),
         )
 

@@ -39,6 +39,11 @@ def useful_read_ahead(capacity: int, partitions: int) -> int:
     return max(1, -(-_SPLITS_PER_PLACE * capacity // partitions) - 1)
 
 
+def heads_suffice(capacity: int, partitions: int) -> bool:
+    """Return whether the splits that are read use all workers. Arguments as above."""
+    return _SPLITS_PER_PLACE * capacity <= partitions
+
+
 def most_read_ahead(partitions: int) -> int:
     """Return the maximum of the automatic read-ahead of a sidecar that reads these partitions."""
     return max(1, _MOST_STREAMS // partitions - 1)

@@ -20,6 +20,7 @@ from distributed_input.dispatcher import consumers
 from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.dispatcher.jobs import JobEntry, JobRegistry
 from distributed_input.dispatcher.limits import DispatcherLimits
+from distributed_input.dispatcher.skipped import SkipLedger
 from distributed_input.dispatcher.workers import WorkerRegistry
 from distributed_input.link.statuses import InvalidRequestError
 from distributed_input.order import mixture
@@ -52,6 +53,7 @@ class DispatcherState:
         self.workers = WorkerRegistry(limits)
         self.jobs = JobRegistry(limits, dispatcher_id)
         self.datasets = DatasetStore(limits.dataset_bytes)
+        self.skipped = SkipLedger()
         self._started = started
         self._joined: dict[str, str] = {}  # job by incarnation, of consumers that hold an index
 
@@ -59,6 +61,7 @@ class DispatcherState:
         """Record a worker's heartbeat. Raise ProtocolError, or as `WorkerRegistry.beat`."""
         protocol.check_protocol(beat.protocol, f"worker {beat.worker_id} at {beat.address}")
         self.workers.beat(now, beat)
+        self.skipped.add(beat.skipped)
         return WorkerHeartbeatResponse(
             dispatcher_id=self.dispatcher_id, interval_seconds=self.limits.heartbeat
         )
@@ -89,6 +92,8 @@ class DispatcherState:
             dispatcher_id=self.dispatcher_id,
             uptime_seconds=now - self._started,
             workers=self.workers.live(now),
+            skipped=self.skipped.last,
+            skipped_records=self.skipped.count,
         )
         for entry in self.jobs.entries():
             live = entry.consumers.live(now)

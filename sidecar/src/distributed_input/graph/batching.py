@@ -157,17 +157,17 @@ def static_batch_size(dataset: tf.data.Dataset) -> int | None:
     return next((shape[0] for shape in shapes if shape.rank and shape[0] is not None), None)
 
 
-def join(dataset: tf.data.Dataset, count: int) -> tuple[tf.data.Dataset, Leaves]:
+def join(dataset: tf.data.Dataset, count: int, calls: int = 0) -> tuple[tf.data.Dataset, Leaves]:
     """Return a dataset whose elements have the rows of `count` batches, and their leaves.
 
-    The last element may have fewer batches.
+    The last element may have fewer batches. `calls`: see `map_traced`.
     """
     specs = tuple(component_specs(dataset))
     if count == 1:
-        joined = map_traced(dataset, _flat_function(specs))
+        joined = map_traced(dataset, _flat_function(specs), calls)
     else:
         split, merge = _functions(specs)
-        joined = map_traced(map_traced(dataset, split).batch(count), merge)
+        joined = map_traced(map_traced(dataset, split, calls).batch(count), merge, calls)
     return joined, functools.partial(_leaves, specs)
 
 
@@ -309,13 +309,19 @@ def _sparse(ends: Any, indices: Any, values: Any, shapes: Any) -> Sparse:
     return Sparse(indices, values, np.array([rows, *shapes[0, 1:]], np.int64))
 
 
-def map_traced(dataset: tf.data.Dataset, function: Any) -> tf.data.Dataset:
-    """Return a dataset mapped by a traced function. `Dataset.map` would trace it for each split."""
+def map_traced(dataset: tf.data.Dataset, function: Any, calls: int = 0) -> tf.data.Dataset:
+    """Return a dataset mapped by a traced function, in `calls` parallel calls; 0: in its thread.
+
+    `Dataset.map` would trace the function for each split. AUTOTUNE would begin with a call, and a
+    buffer, for each thread of the dataset's pool: of each split, dozens of elements would wait.
+    """
     parts = function.outputs
+    parallel = {"num_parallel_calls": calls, "deterministic": "true"} if calls else {}
     return serialization.derive(
         dataset,
-        tf.raw_ops.MapDataset,
+        tf.raw_ops.ParallelMapDatasetV2 if calls else tf.raw_ops.MapDataset,
         tuple(tf.TensorSpec(part.shape, part.dtype) for part in parts),
+        **parallel,
         other_arguments=[],
         f=function,
         output_types=[part.dtype for part in parts],

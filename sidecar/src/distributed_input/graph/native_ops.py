@@ -66,6 +66,7 @@ def pack(
     row: ElementSpec,
     specs: Sequence[tf.TypeSpec],
     leaves_of: batching.Leaves | None = None,
+    calls: int = 0,
 ) -> tuple[tf.data.Dataset, Callable[[Any], EncodedRows]] | None:
     """Return a dataset of lists of tensors, and the encoder of its elements.
 
@@ -76,13 +77,14 @@ def pack(
         row: spec of a row.
         specs: specs of the components of a batch.
         leaves_of: from an element to its leaves, if `batching.join` returned the dataset.
+        calls: see `batching.map_traced`.
     """
     plan = plan_of(row, specs)
     is_flat = leaves_of is not None or all(isinstance(spec, tf.TensorSpec) for spec in specs)
     if plan is None or not is_flat or library() is None:
         return None
     parts = tuple(tf.TensorSpec(s.shape, s.dtype) for s in batching.component_specs(dataset))
-    packed = batching.map_traced(dataset, _function(parts, plan))
+    packed = batching.map_traced(dataset, _function(parts, plan), calls)
     in_python = make_encoder(row, True, leaves_of or list)
     return packed, functools.partial(unpack, in_python, passed_of(row, specs))
 

@@ -6,7 +6,7 @@ global, no row is read twice, and a split can begin at any of its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,14 +44,32 @@ class Indexed:
     def __len__(self) -> int:
         return len(self.source)
 
-    def rows(self, split: int, splits: int, seed: int, epoch: int, start: int = 0) -> Iterator[Any]:
+    def rows(
+        self,
+        split: int,
+        splits: int,
+        seed: int,
+        epoch: int,
+        start: int = 0,
+        failed: Callable[..., object] | None = None,
+    ) -> Iterator[Any]:
         """Yield the rows of a split from row `start` on.
+
+        `failed` gets the error of a row, and its index in the source as `index`. If it returns, the
+        split continues with the next row. None: errors are raised.
 
         Law: the splits together have each row once.
         """
         key = mix(seed, epoch) if self.shuffle else None
         for index in indexes(len(self), split, splits, key, start):
-            yield self.source[index]
+            try:
+                row = self.source[index]
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed(error, index=index)
+                continue
+            yield row
 
 
 def has_index(value: object) -> bool:

@@ -34,6 +34,9 @@ def job_of_config(name: str, config: InputConfig) -> types_pb2.Job:
         epochs=config.epochs or 0,
         strict=config.determinism == "strict",
     )
+    if config.bad_records.on_error == "skip":
+        job.bad_records.per_split = config.bad_records.max_per_split
+        job.bad_records.percent = config.bad_records.max_percent
     if config.dataset.entry_point is not None:
         job.entry_point.target = config.dataset.entry_point
         job.entry_point.args_json = json.dumps(dict(config.dataset.args), sort_keys=True)

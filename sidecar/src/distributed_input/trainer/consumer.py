@@ -264,6 +264,7 @@ class Consumer:
                 if more is None:
                     break
                 burst.append(more)
+                del more
             yield burst
             del burst
 

@@ -349,8 +349,10 @@ class SidecarSession:
         failure = message.failure
         if failure.generation not in (0, self.generation):
             return
-        error = from_kind(failure.kind, failure.message)
-        raise launchers.with_remedy(error, os.environ, self.welcome)
+        # A variable would be a cycle with the traceback, whose frames may hold batches.
+        raise launchers.with_remedy(
+            from_kind(failure.kind, failure.message), os.environ, self.welcome
+        )
 
     def _warn_of_difference(self, message: trainer_pb2.FromSidecar) -> None:
         """Warn once per epoch that a replay made other rows."""

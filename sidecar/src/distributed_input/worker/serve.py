@@ -82,7 +82,15 @@ def _serve(
     service.transfers = TransferListener(server.address, certificates)
     service.transfers.start()
     server.start()
-    membership = Membership(dispatcher, service.load, address, tf.__version__, args.pod)
+    membership = Membership(
+        dispatcher,
+        service.load,
+        address,
+        tf.__version__,
+        args.pod,
+        service.record_received,
+        service.reports,
+    )
     membership.start()
     # TensorFlow's modules are millions of objects that are never freed. Without this, scanning them
     # takes a tenth of the CPU of a worker.

@@ -20,6 +20,7 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs, metrics
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.dataset_failures import DatasetFailures
+from distributed_input.worker.datasets.bad_records import SkippedRecords
 from distributed_input.worker.datasets.describe import DescribeCache, describe, import_module
 from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.memory import buffer_bytes
@@ -49,6 +50,7 @@ class WorkerService:
     Attributes:
         streams: the open streams.
         transfers: accepts direct connections; None: all rows use gRPC.
+        reports: set if a heartbeat must be sent at once.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class WorkerService:
         self._jobs = DescribeCache(self._describe)
         self._pool = ComputePool(parallelism)
         self._states = SplitStates(state_files)
-        self._runner = SplitRunner(splits, self._states, self._is_crowded)
+        self.reports = threading.Event()
+        self._skipped = SkippedRecords(self.reports)
+        self._runner = SplitRunner(splits, self._states, self._is_crowded, self._skipped)
         self._failures = DatasetFailures()
         self._crashes = list(crashes)
         self._producers = SharedProducers(self._start, self._pool, share_bytes)
@@ -166,7 +170,12 @@ class WorkerService:
             cpu_seconds=time.process_time(),
             stalled=self._crashes + stalled,
             failure=self._failures.last(),
+            skipped=self._skipped.report(),
         )
+
+    def record_received(self, beat: dispatcher_pb2.WorkerHeartbeatRequest) -> None:
+        """Record that the dispatcher has received a heartbeat."""
+        self._skipped.confirm(beat.skipped)
 
     def _log_stalled(self, stalled: Sequence[types_pb2.StalledSplit]) -> None:
         """Log each stalled split once."""

@@ -39,6 +39,12 @@ CONFIGS = st.builds(
     epochs=COUNTS,
     batching=st.builds(BatchingConfig, COUNTS, st.sampled_from(config.REMAINDERS)),
     determinism=st.sampled_from(config.DETERMINISMS),
+    bad_records=st.builds(
+        config.BadRecordsConfig,
+        on_error=st.sampled_from(config.ON_ERRORS),
+        max_per_split=st.integers(1, 100_000),
+        max_percent=st.integers(1, 100),
+    ),
     sidecar=st.builds(
         DeliveryConfig,
         st.none() | st.integers(0, 8),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import SpecError
-from distributed_input.graph import native_ops, type_specs
+from distributed_input.graph import batching, native_ops, type_specs
 from distributed_input.rows.digest import row_hashes
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.encode import make_encoder
@@ -140,6 +140,24 @@ def test_packs_a_dense_leaf_in_a_ragged_batch() -> None:
     batch = tf.RaggedTensor.from_row_lengths(flat, [2, 0, 3])
     found = packed(row, [spec], batch)
     assert as_bytes(found) == as_bytes(make_encoder(row, True)(batch))
+
+
+def test_parallel_calls_give_the_rows_of_one() -> None:
+    """The sanitizer for threads sees only what runs in several at the same time."""
+    numbers = tf.data.Dataset.range(400)
+    rows = numbers.map(lambda row: {"a": tf.range(row % 7), "s": tf.strings.as_string(row)})
+    batches = rows.ragged_batch(8)
+    row = type_specs.from_tf(batches.element_spec).unbatched()
+    found = []
+    for calls in (0, 8):
+        joined, leaves = batching.join(batches, 2, calls)
+        packed = native_ops.pack(joined, row, batching.component_specs(batches), leaves, calls)
+        assert packed is not None
+        dataset, encode = packed
+        encoded = [encode(list(element)) for element in dataset]
+        found.append([(one.rows, [bytes(part) for part in one.buffers]) for one in encoded])
+    assert sum(count for count, _ in found[0]) == 400
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("size", [*range(300), 511, 512, 513, 1023, 1024, 1025, 4096, 99_999])

@@ -5,6 +5,7 @@ This module is long because all tests of one module are in one file.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import queue
 import threading
@@ -377,6 +378,47 @@ def test_an_abandoned_iterator_takes_no_unit_of_the_next_epoch(sidecar: Sidecar)
         next(abandoned)
     trainer.send(end={"generation": later, "units": 3})
     assert sum(len(burst) for burst in newest) == 2
+
+
+@pytest.mark.parametrize("read", ["units", "bursts"])
+def test_an_error_does_not_keep_batches(sidecar: Sidecar, read: str) -> None:
+    """Also while no garbage is collected, as in programs that switch the collector off."""
+    consumer, trainer, generation = begun(sidecar)
+    gc.disable()
+    try:
+        units = getattr(consumer, read)(generation)
+        trainer.units_together(generation, 3)
+        trainer.send(failure={"kind": "UnavailableError", "message": "slow"})
+        count = 0
+        with contextlib.suppress(UnavailableError):
+            for _ in units:
+                count += 1
+        assert count
+        del units, _
+        released: list[int] = []
+        consumer.close()
+        while len(released) < 3:
+            released += trainer.received.get(timeout=SECONDS).release.slots
+        assert sorted(released) == [0, 64, 128]
+    finally:
+        gc.enable()
+
+
+def test_units_that_arrived_together_are_released_while_the_next_are_awaited(
+    sidecar: Sidecar,
+) -> None:
+    consumer, trainer, generation = begun(sidecar)
+    bursts = consumer.bursts(generation)
+    trainer.units_together(generation, 3)
+    assert len(next(bursts)) == 3
+    waiting = threading.Thread(target=lambda: list(bursts), daemon=True)
+    waiting.start()
+    released: list[int] = []
+    while len(released) < 3:
+        released += trainer.received.get(timeout=SECONDS).release.slots
+    assert sorted(released) == [0, 64, 128]
+    trainer.send(end={"generation": generation, "units": 3})
+    waiting.join(SECONDS)
 
 
 def test_an_error_behind_units_that_arrived_together_comes_after_them(sidecar: Sidecar) -> None:

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from distributed_input.api.proto import types_pb2 as distributed__input_dot_api_dot_proto_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,distributed_input/api/proto/dispatcher.proto\x12\x14\x64istributed_input.v1\x1a\'distributed_input/api/proto/types.proto\"\x9f\x03\n\x16WorkerHeartbeatRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x14\n\x0copen_streams\x18\x04 \x01(\r\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x14\n\x0c\x62usy_seconds\x18\x06 \x01(\x01\x12\x12\n\ntf_version\x18\x07 \x01(\t\x12\x0c\n\x04node\x18\x08 \x01(\t\x12\x10\n\x08protocol\x18\t \x01(\r\x12\x0b\n\x03pod\x18\n \x01(\t\x12\x13\n\x0bparallelism\x18\x0b \x01(\r\x12\x16\n\x0epermit_seconds\x18\x0c \x01(\x01\x12\x33\n\x07stalled\x18< \x03(\x0b\x32\".distributed_input.v1.StalledSplit\x12\x10\n\x08\x63\x61pacity\x18= \x01(\r\x12\x14\n\x0c\x62uffer_bytes\x18? \x01(\x04\x12\x13\n\x0b\x63pu_seconds\x18@ \x01(\x01\x12\x35\n\x07\x66\x61ilure\x18\x41 \x01(\x0b\x32$.distributed_input.v1.DatasetFailure\"J\n\x17WorkerHeartbeatResponse\x12\x15\n\rdispatcher_id\x18\x01 \x01(\t\x12\x18\n\x10interval_seconds\x18\x02 \x01(\x01\"\xa2\x01\n\rPartitionFact\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x12\n\nsplit_rows\x18\x03 \x03(\x04\x12\x11\n\trows_seen\x18\x04 \x01(\x04\x12\r\n\x05\x65nded\x18\x05 \x01(\x08\x12\x15\n\rfirst_ordinal\x18\x06 \x01(\r\x12\x12\n\nfirst_rows\x18\x07 \x01(\x04\x12\x0e\n\x06remade\x18\x08 \x01(\x04\"\x85\x04\n\x18\x43onsumerHeartbeatRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\t\x12\x32\n\x05\x66\x61\x63ts\x18\x05 \x03(\x0b\x32#.distributed_input.v1.PartitionFact\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\x0c\n\x04rows\x18\x07 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x08 \x01(\x04\x12\x14\n\x0cwait_seconds\x18\t \x01(\x01\x12\x14\n\x0cwall_seconds\x18\n \x01(\x01\x12\x13\n\x0b\x62uffer_fill\x18\x0b \x01(\x01\x12\x19\n\x11replay_mismatches\x18\x0c \x01(\x04\x12\x10\n\x08\x66inished\x18\r \x01(\x08\x12\x16\n\x0euseful_workers\x18\x0e \x01(\r\x12\x10\n\x08protocol\x18\x0f \x01(\r\x12\x13\n\x0bwaiting_for\x18\x10 \x01(\t\x12\x0b\n\x03run\x18\x14 \x01(\t\x12\x12\n\nno_trainer\x18\x15 \x01(\x08\x12\x0b\n\x03pod\x18\x16 \x01(\t\x12\x36\n\x08received\x18\x1e \x01(\x0b\x32$.distributed_input.v1.ReceivedTotals\x12\x0e\n\x06pauses\x18> \x01(\x08\x12\x14\n\x0cuseful_limit\x18= \x01(\t\x12\x0e\n\x06\x66\x61iled\x18? \x01(\t\"\xb5\x02\n\x19\x43onsumerHeartbeatResponse\x12\x15\n\rdispatcher_id\x18\x01 \x01(\t\x12\x31\n\x07workers\x18\x02 \x03(\x0b\x32 .distributed_input.v1.WorkerInfo\x12\x32\n\x05\x66\x61\x63ts\x18\x03 \x03(\x0b\x32#.distributed_input.v1.PartitionFact\x12\x0e\n\x06\x66\x65nced\x18\x04 \x01(\x08\x12\x13\n\x0bjob_unknown\x18\x05 \x01(\x08\x12\x18\n\x10interval_seconds\x18\x06 \x01(\x01\x12\x11\n\tfenced_by\x18\x07 \x01(\t\x12\x15\n\rcontradiction\x18\x14 \x01(\t\x12\x0b\n\x03run\x18\x15 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\x16 \x01(\t\x12\x14\n\x0c\x66\x61iled_epoch\x18\x17 \x01(\x04\"\xed\x02\n\nWorkerInfo\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x14\n\x0copen_streams\x18\x04 \x01(\r\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x14\n\x0c\x62usy_seconds\x18\x06 \x01(\x01\x12\x0c\n\x04node\x18\x07 \x01(\t\x12\x0b\n\x03pod\x18\n \x01(\t\x12\x13\n\x0bparallelism\x18\x0b \x01(\r\x12\x16\n\x0epermit_seconds\x18\x0c \x01(\x01\x12\x33\n\x07stalled\x18< \x03(\x0b\x32\".distributed_input.v1.StalledSplit\x12\x10\n\x08\x63\x61pacity\x18= \x01(\r\x12\x14\n\x0c\x62uffer_bytes\x18? \x01(\x04\x12\x13\n\x0b\x63pu_seconds\x18@ \x01(\x01\x12\x35\n\x07\x66\x61ilure\x18\x41 \x01(\x0b\x32$.distributed_input.v1.DatasetFailure\"Q\n\x12RegisterJobRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x13\n\x0bincarnation\x18\x14 \x01(\t\"=\n\x13RegisterJobResponse\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\"1\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nother_than\x18\x14 \x01(\t\"8\n\x0eGetJobResponse\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\"0\n\x0c\x44\x61tasetChunk\x12\x12\n\ndataset_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x14\n\x12PutDatasetResponse\"\'\n\x11GetDatasetRequest\x12\x12\n\ndataset_id\x18\x01 \x01(\t\"\x0f\n\rStatusRequest\"\xd2\x01\n\x0eStatusResponse\x12\x15\n\rdispatcher_id\x18\x01 \x01(\t\x12\x16\n\x0euptime_seconds\x18\x02 \x01(\x01\x12\x31\n\x07workers\x18\x03 \x03(\x0b\x32 .distributed_input.v1.WorkerInfo\x12\x35\n\tconsumers\x18\x04 \x03(\x0b\x32\".distributed_input.v1.ConsumerInfo\x12\'\n\x04jobs\x18\x05 \x03(\x0b\x32\x19.distributed_input.v1.Job\"a\n\x0c\x43onsumerInfo\x12<\n\x04last\x18\x01 \x01(\x0b\x32..distributed_input.v1.ConsumerHeartbeatRequest\x12\x13\n\x0b\x61ge_seconds\x18\x02 \x01(\x01\x32\xbb\x05\n\nDispatcher\x12n\n\x0fWorkerHeartbeat\x12,.distributed_input.v1.WorkerHeartbeatRequest\x1a-.distributed_input.v1.WorkerHeartbeatResponse\x12t\n\x11\x43onsumerHeartbeat\x12..distributed_input.v1.ConsumerHeartbeatRequest\x1a/.distributed_input.v1.ConsumerHeartbeatResponse\x12\x62\n\x0bRegisterJob\x12(.distributed_input.v1.RegisterJobRequest\x1a).distributed_input.v1.RegisterJobResponse\x12S\n\x06GetJob\x12#.distributed_input.v1.GetJobRequest\x1a$.distributed_input.v1.GetJobResponse\x12\\\n\nPutDataset\x12\".distributed_input.v1.DatasetChunk\x1a(.distributed_input.v1.PutDatasetResponse(\x01\x12[\n\nGetDataset\x12\'.distributed_input.v1.GetDatasetRequest\x1a\".distributed_input.v1.DatasetChunk0\x01\x12S\n\x06Status\x12#.distributed_input.v1.StatusRequest\x1a$.distributed_input.v1.StatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,distributed_input/api/proto/dispatcher.proto\x12\x14\x64istributed_input.v1\x1a\'distributed_input/api/proto/types.proto\"\xd5\x03\n\x16WorkerHeartbeatRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x14\n\x0copen_streams\x18\x04 \x01(\r\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x14\n\x0c\x62usy_seconds\x18\x06 \x01(\x01\x12\x12\n\ntf_version\x18\x07 \x01(\t\x12\x0c\n\x04node\x18\x08 \x01(\t\x12\x10\n\x08protocol\x18\t \x01(\r\x12\x0b\n\x03pod\x18\n \x01(\t\x12\x13\n\x0bparallelism\x18\x0b \x01(\r\x12\x16\n\x0epermit_seconds\x18\x0c \x01(\x01\x12\x33\n\x07stalled\x18< \x03(\x0b\x32\".distributed_input.v1.StalledSplit\x12\x10\n\x08\x63\x61pacity\x18= \x01(\r\x12\x14\n\x0c\x62uffer_bytes\x18? \x01(\x04\x12\x13\n\x0b\x63pu_seconds\x18@ \x01(\x01\x12\x35\n\x07\x66\x61ilure\x18\x41 \x01(\x0b\x32$.distributed_input.v1.DatasetFailure\x12\x34\n\x07skipped\x18\x46 \x03(\x0b\x32#.distributed_input.v1.SkippedRecord\"J\n\x17WorkerHeartbeatResponse\x12\x15\n\rdispatcher_id\x18\x01 \x01(\t\x12\x18\n\x10interval_seconds\x18\x02 \x01(\x01\"\xa2\x01\n\rPartitionFact\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x12\n\nsplit_rows\x18\x03 \x03(\x04\x12\x11\n\trows_seen\x18\x04 \x01(\x04\x12\r\n\x05\x65nded\x18\x05 \x01(\x08\x12\x15\n\rfirst_ordinal\x18\x06 \x01(\r\x12\x12\n\nfirst_rows\x18\x07 \x01(\x04\x12\x0e\n\x06remade\x18\x08 \x01(\x04\"\x85\x04\n\x18\x43onsumerHeartbeatRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\t\x12\x32\n\x05\x66\x61\x63ts\x18\x05 \x03(\x0b\x32#.distributed_input.v1.PartitionFact\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\x0c\n\x04rows\x18\x07 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x08 \x01(\x04\x12\x14\n\x0cwait_seconds\x18\t \x01(\x01\x12\x14\n\x0cwall_seconds\x18\n \x01(\x01\x12\x13\n\x0b\x62uffer_fill\x18\x0b \x01(\x01\x12\x19\n\x11replay_mismatches\x18\x0c \x01(\x04\x12\x10\n\x08\x66inished\x18\r \x01(\x08\x12\x16\n\x0euseful_workers\x18\x0e \x01(\r\x12\x10\n\x08protocol\x18\x0f \x01(\r\x12\x13\n\x0bwaiting_for\x18\x10 \x01(\t\x12\x0b\n\x03run\x18\x14 \x01(\t\x12\x12\n\nno_trainer\x18\x15 \x01(\x08\x12\x0b\n\x03pod\x18\x16 \x01(\t\x12\x36\n\x08received\x18\x1e \x01(\x0b\x32$.distributed_input.v1.ReceivedTotals\x12\x0e\n\x06pauses\x18> \x01(\x08\x12\x14\n\x0cuseful_limit\x18= \x01(\t\x12\x0e\n\x06\x66\x61iled\x18? \x01(\t\"\xb5\x02\n\x19\x43onsumerHeartbeatResponse\x12\x15\n\rdispatcher_id\x18\x01 \x01(\t\x12\x31\n\x07workers\x18\x02 \x03(\x0b\x32 .distributed_input.v1.WorkerInfo\x12\x32\n\x05\x66\x61\x63ts\x18\x03 \x03(\x0b\x32#.distributed_input.v1.PartitionFact\x12\x0e\n\x06\x66\x65nced\x18\x04 \x01(\x08\x12\x13\n\x0bjob_unknown\x18\x05 \x01(\x08\x12\x18\n\x10interval_seconds\x18\x06 \x01(\x01\x12\x11\n\tfenced_by\x18\x07 \x01(\t\x12\x15\n\rcontradiction\x18\x14 \x01(\t\x12\x0b\n\x03run\x18\x15 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\x16 \x01(\t\x12\x14\n\x0c\x66\x61iled_epoch\x18\x17 \x01(\x04\"\xed\x02\n\nWorkerInfo\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x14\n\x0copen_streams\x18\x04 \x01(\r\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x14\n\x0c\x62usy_seconds\x18\x06 \x01(\x01\x12\x0c\n\x04node\x18\x07 \x01(\t\x12\x0b\n\x03pod\x18\n \x01(\t\x12\x13\n\x0bparallelism\x18\x0b \x01(\r\x12\x16\n\x0epermit_seconds\x18\x0c \x01(\x01\x12\x33\n\x07stalled\x18< \x03(\x0b\x32\".distributed_input.v1.StalledSplit\x12\x10\n\x08\x63\x61pacity\x18= \x01(\r\x12\x14\n\x0c\x62uffer_bytes\x18? \x01(\x04\x12\x13\n\x0b\x63pu_seconds\x18@ \x01(\x01\x12\x35\n\x07\x66\x61ilure\x18\x41 \x01(\x0b\x32$.distributed_input.v1.DatasetFailure\"Q\n\x12RegisterJobRequest\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\x12\x13\n\x0bincarnation\x18\x14 \x01(\t\"=\n\x13RegisterJobResponse\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\"1\n\rGetJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nother_than\x18\x14 \x01(\t\"8\n\x0eGetJobResponse\x12&\n\x03job\x18\x01 \x01(\x0b\x32\x19.distributed_input.v1.Job\"0\n\x0c\x44\x61tasetChunk\x12\x12\n\ndataset_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x14\n\x12PutDatasetResponse\"\'\n\x11GetDatasetRequest\x12\x12\n\ndataset_id\x18\x01 \x01(\t\"\x0f\n\rStatusRequest\"\xa1\x02\n\x0eStatusResponse\x12\x15\n\rdispatcher_id\x18\x01 \x01(\t\x12\x16\n\x0euptime_seconds\x18\x02 \x01(\x01\x12\x31\n\x07workers\x18\x03 \x03(\x0b\x32 .distributed_input.v1.WorkerInfo\x12\x35\n\tconsumers\x18\x04 \x03(\x0b\x32\".distributed_input.v1.ConsumerInfo\x12\'\n\x04jobs\x18\x05 \x03(\x0b\x32\x19.distributed_input.v1.Job\x12\x34\n\x07skipped\x18\x46 \x03(\x0b\x32#.distributed_input.v1.SkippedRecord\x12\x17\n\x0fskipped_records\x18G \x01(\x04\"a\n\x0c\x43onsumerInfo\x12<\n\x04last\x18\x01 \x01(\x0b\x32..distributed_input.v1.ConsumerHeartbeatRequest\x12\x13\n\x0b\x61ge_seconds\x18\x02 \x01(\x01\x32\xbb\x05\n\nDispatcher\x12n\n\x0fWorkerHeartbeat\x12,.distributed_input.v1.WorkerHeartbeatRequest\x1a-.distributed_input.v1.WorkerHeartbeatResponse\x12t\n\x11\x43onsumerHeartbeat\x12..distributed_input.v1.ConsumerHeartbeatRequest\x1a/.distributed_input.v1.ConsumerHeartbeatResponse\x12\x62\n\x0bRegisterJob\x12(.distributed_input.v1.RegisterJobRequest\x1a).distributed_input.v1.RegisterJobResponse\x12S\n\x06GetJob\x12#.distributed_input.v1.GetJobRequest\x1a$.distributed_input.v1.GetJobResponse\x12\\\n\nPutDataset\x12\".distributed_input.v1.DatasetChunk\x1a(.distributed_input.v1.PutDatasetResponse(\x01\x12[\n\nGetDataset\x12\'.distributed_input.v1.GetDatasetRequest\x1a\".distributed_input.v1.DatasetChunk0\x01\x12S\n\x06Status\x12#.distributed_input.v1.StatusRequest\x1a$.distributed_input.v1.StatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,37 +23,37 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'distributed_input.api.proto
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_WORKERHEARTBEATREQUEST']._serialized_start=112
-  _globals['_WORKERHEARTBEATREQUEST']._serialized_end=527
-  _globals['_WORKERHEARTBEATRESPONSE']._serialized_start=529
-  _globals['_WORKERHEARTBEATRESPONSE']._serialized_end=603
-  _globals['_PARTITIONFACT']._serialized_start=606
-  _globals['_PARTITIONFACT']._serialized_end=768
-  _globals['_CONSUMERHEARTBEATREQUEST']._serialized_start=771
-  _globals['_CONSUMERHEARTBEATREQUEST']._serialized_end=1288
-  _globals['_CONSUMERHEARTBEATRESPONSE']._serialized_start=1291
-  _globals['_CONSUMERHEARTBEATRESPONSE']._serialized_end=1600
-  _globals['_WORKERINFO']._serialized_start=1603
-  _globals['_WORKERINFO']._serialized_end=1968
-  _globals['_REGISTERJOBREQUEST']._serialized_start=1970
-  _globals['_REGISTERJOBREQUEST']._serialized_end=2051
-  _globals['_REGISTERJOBRESPONSE']._serialized_start=2053
-  _globals['_REGISTERJOBRESPONSE']._serialized_end=2114
-  _globals['_GETJOBREQUEST']._serialized_start=2116
-  _globals['_GETJOBREQUEST']._serialized_end=2165
-  _globals['_GETJOBRESPONSE']._serialized_start=2167
-  _globals['_GETJOBRESPONSE']._serialized_end=2223
-  _globals['_DATASETCHUNK']._serialized_start=2225
-  _globals['_DATASETCHUNK']._serialized_end=2273
-  _globals['_PUTDATASETRESPONSE']._serialized_start=2275
-  _globals['_PUTDATASETRESPONSE']._serialized_end=2295
-  _globals['_GETDATASETREQUEST']._serialized_start=2297
-  _globals['_GETDATASETREQUEST']._serialized_end=2336
-  _globals['_STATUSREQUEST']._serialized_start=2338
-  _globals['_STATUSREQUEST']._serialized_end=2353
-  _globals['_STATUSRESPONSE']._serialized_start=2356
-  _globals['_STATUSRESPONSE']._serialized_end=2566
-  _globals['_CONSUMERINFO']._serialized_start=2568
-  _globals['_CONSUMERINFO']._serialized_end=2665
-  _globals['_DISPATCHER']._serialized_start=2668
-  _globals['_DISPATCHER']._serialized_end=3367
+  _globals['_WORKERHEARTBEATREQUEST']._serialized_end=581
+  _globals['_WORKERHEARTBEATRESPONSE']._serialized_start=583
+  _globals['_WORKERHEARTBEATRESPONSE']._serialized_end=657
+  _globals['_PARTITIONFACT']._serialized_start=660
+  _globals['_PARTITIONFACT']._serialized_end=822
+  _globals['_CONSUMERHEARTBEATREQUEST']._serialized_start=825
+  _globals['_CONSUMERHEARTBEATREQUEST']._serialized_end=1342
+  _globals['_CONSUMERHEARTBEATRESPONSE']._serialized_start=1345
+  _globals['_CONSUMERHEARTBEATRESPONSE']._serialized_end=1654
+  _globals['_WORKERINFO']._serialized_start=1657
+  _globals['_WORKERINFO']._serialized_end=2022
+  _globals['_REGISTERJOBREQUEST']._serialized_start=2024
+  _globals['_REGISTERJOBREQUEST']._serialized_end=2105
+  _globals['_REGISTERJOBRESPONSE']._serialized_start=2107
+  _globals['_REGISTERJOBRESPONSE']._serialized_end=2168
+  _globals['_GETJOBREQUEST']._serialized_start=2170
+  _globals['_GETJOBREQUEST']._serialized_end=2219
+  _globals['_GETJOBRESPONSE']._serialized_start=2221
+  _globals['_GETJOBRESPONSE']._serialized_end=2277
+  _globals['_DATASETCHUNK']._serialized_start=2279
+  _globals['_DATASETCHUNK']._serialized_end=2327
+  _globals['_PUTDATASETRESPONSE']._serialized_start=2329
+  _globals['_PUTDATASETRESPONSE']._serialized_end=2349
+  _globals['_GETDATASETREQUEST']._serialized_start=2351
+  _globals['_GETDATASETREQUEST']._serialized_end=2390
+  _globals['_STATUSREQUEST']._serialized_start=2392
+  _globals['_STATUSREQUEST']._serialized_end=2407
+  _globals['_STATUSRESPONSE']._serialized_start=2410
+  _globals['_STATUSRESPONSE']._serialized_end=2699
+  _globals['_CONSUMERINFO']._serialized_start=2701
+  _globals['_CONSUMERINFO']._serialized_end=2798
+  _globals['_DISPATCHER']._serialized_start=2801
+  _globals['_DISPATCHER']._serialized_end=3500
 # @@protoc_insertion_point(module_scope)

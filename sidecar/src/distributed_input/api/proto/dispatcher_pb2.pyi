@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WorkerHeartbeatRequest(_message.Message):
-    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "buffer_bytes", "cpu_seconds", "failure")
+    __slots__ = ("worker_id", "address", "draining", "open_streams", "rows", "busy_seconds", "tf_version", "node", "protocol", "pod", "parallelism", "permit_seconds", "stalled", "capacity", "buffer_bytes", "cpu_seconds", "failure", "skipped")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class WorkerHeartbeatRequest(_message.Message):
     BUFFER_BYTES_FIELD_NUMBER: _ClassVar[int]
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     draining: bool
@@ -42,7 +43,8 @@ class WorkerHeartbeatRequest(_message.Message):
     buffer_bytes: int
     cpu_seconds: float
     failure: _types_pb2.DatasetFailure
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., buffer_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., failure: _Optional[_Union[_types_pb2.DatasetFailure, _Mapping]] = ...) -> None: ...
+    skipped: _containers.RepeatedCompositeFieldContainer[_types_pb2.SkippedRecord]
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., draining: bool = ..., open_streams: _Optional[int] = ..., rows: _Optional[int] = ..., busy_seconds: _Optional[float] = ..., tf_version: _Optional[str] = ..., node: _Optional[str] = ..., protocol: _Optional[int] = ..., pod: _Optional[str] = ..., parallelism: _Optional[int] = ..., permit_seconds: _Optional[float] = ..., stalled: _Optional[_Iterable[_Union[_types_pb2.StalledSplit, _Mapping]]] = ..., capacity: _Optional[int] = ..., buffer_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., failure: _Optional[_Union[_types_pb2.DatasetFailure, _Mapping]] = ..., skipped: _Optional[_Iterable[_Union[_types_pb2.SkippedRecord, _Mapping]]] = ...) -> None: ...
 
 class WorkerHeartbeatResponse(_message.Message):
     __slots__ = ("dispatcher_id", "interval_seconds")
@@ -233,18 +235,22 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("dispatcher_id", "uptime_seconds", "workers", "consumers", "jobs")
+    __slots__ = ("dispatcher_id", "uptime_seconds", "workers", "consumers", "jobs", "skipped", "skipped_records")
     DISPATCHER_ID_FIELD_NUMBER: _ClassVar[int]
     UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     dispatcher_id: str
     uptime_seconds: float
     workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
     consumers: _containers.RepeatedCompositeFieldContainer[ConsumerInfo]
     jobs: _containers.RepeatedCompositeFieldContainer[_types_pb2.Job]
-    def __init__(self, dispatcher_id: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerInfo, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[_types_pb2.Job, _Mapping]]] = ...) -> None: ...
+    skipped: _containers.RepeatedCompositeFieldContainer[_types_pb2.SkippedRecord]
+    skipped_records: int
+    def __init__(self, dispatcher_id: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerInfo, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[_types_pb2.Job, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[_types_pb2.SkippedRecord, _Mapping]]] = ..., skipped_records: _Optional[int] = ...) -> None: ...
 
 class ConsumerInfo(_message.Message):
     __slots__ = ("last", "age_seconds")

@@ -76,7 +76,7 @@ class GraphDataset(_message.Message):
     def __init__(self, tf_version: _Optional[str] = ..., graphs: _Optional[_Iterable[bytes]] = ..., shard_policy: _Optional[str] = ..., constants: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most", "order_version", "run", "first_run", "shards_by_split", "indexed_rows", "sources", "weights", "exhaustion")
+    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most", "order_version", "run", "first_run", "shards_by_split", "indexed_rows", "sources", "weights", "exhaustion", "bad_records")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATASET_ID_FIELD_NUMBER: _ClassVar[int]
     ENTRY_POINT_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +107,7 @@ class Job(_message.Message):
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     EXHAUSTION_FIELD_NUMBER: _ClassVar[int]
+    BAD_RECORDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     dataset_id: str
     entry_point: EntryPoint
@@ -137,7 +138,38 @@ class Job(_message.Message):
     sources: _containers.RepeatedCompositeFieldContainer[Job]
     weights: _containers.RepeatedCompositeFieldContainer[Weights]
     exhaustion: Exhaustion
-    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ..., indexed_rows: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[Weights, _Mapping]]] = ..., exhaustion: _Optional[_Union[Exhaustion, str]] = ...) -> None: ...
+    bad_records: BadRecords
+    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ..., indexed_rows: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[Weights, _Mapping]]] = ..., exhaustion: _Optional[_Union[Exhaustion, str]] = ..., bad_records: _Optional[_Union[BadRecords, _Mapping]] = ...) -> None: ...
+
+class BadRecords(_message.Message):
+    __slots__ = ("per_split", "percent")
+    PER_SPLIT_FIELD_NUMBER: _ClassVar[int]
+    PERCENT_FIELD_NUMBER: _ClassVar[int]
+    per_split: int
+    percent: int
+    def __init__(self, per_split: _Optional[int] = ..., percent: _Optional[int] = ...) -> None: ...
+
+class SkippedRecord(_message.Message):
+    __slots__ = ("dataset", "first_run", "epoch", "split", "step", "index", "file", "record", "error")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_RUN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    first_run: str
+    epoch: int
+    split: int
+    step: str
+    index: int
+    file: str
+    record: str
+    error: str
+    def __init__(self, dataset: _Optional[str] = ..., first_run: _Optional[str] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ..., step: _Optional[str] = ..., index: _Optional[int] = ..., file: _Optional[str] = ..., record: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class StalledSplit(_message.Message):
     __slots__ = ("dataset", "jobs", "epoch", "split", "row", "seconds", "at", "crash", "first_run", "rows", "step")

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from pydantic.alias_generators import to_snake
 
 from distributed_input.api.config import (
+    BadRecordsConfig,
     BatchingConfig,
     CodeSource,
     DatasetConfig,
@@ -37,7 +38,11 @@ from distributed_input.api.resource.scalars import (
     problem,
     quantity_bytes,
 )
-from distributed_input.api.resource.sections.dataset import BatchingSpec, DatasetSpec
+from distributed_input.api.resource.sections.dataset import (
+    BadRecordsSpec,
+    BatchingSpec,
+    DatasetSpec,
+)
 from distributed_input.api.resource.sections.mixture import MixtureSpec
 from distributed_input.api.resource.sections.processes import (
     DispatcherSpec,
@@ -169,6 +174,8 @@ class InputSpec(Section):
     """Reaction if a replayed split produces different rows. Strict: raise an error. Warn: log a
     warning. Relaxed: count it, and let random values differ when a split runs again. Default:
     Warn."""
+    bad_records: BadRecordsSpec = BadRecordsSpec()
+    """Records that cannot be read."""
     workers: WorkersSpec = WorkersSpec()
     """Processes that run the input pipeline."""
     trainers: TrainersSpec = TrainersSpec()
@@ -310,6 +317,11 @@ def input_config(resource: DistributedInput) -> InputConfig:
             to_snake(spec.sidecar.transfer),
         ),
         mixture=_mixture_config(spec.mixture),
+        bad_records=BadRecordsConfig(
+            to_snake(spec.bad_records.on_error),
+            spec.bad_records.max_per_split,
+            spec.bad_records.max_percent,
+        ),
     )
 
 

@@ -23,7 +23,17 @@ _RETRY_SECONDS = 0.3
 
 
 class Membership:
-    """A thread that sends heartbeats to the dispatcher and retries when it is unavailable."""
+    """A thread that sends heartbeats to the dispatcher and retries when it is unavailable.
+
+    Args:
+        stub: the dispatcher.
+        load: returns a heartbeat with the load.
+        address: address of the worker.
+        tf_version: version of TensorFlow.
+        pod: id of the only pod that uses the worker; "": all do.
+        received: called with each heartbeat that the dispatcher has received.
+        wake: an event that is set to send the next heartbeat at once; None: one of its own.
+    """
 
     def __init__(
         self,
@@ -32,12 +42,14 @@ class Membership:
         address: str,
         tf_version: str,
         pod: str = "",
+        received: Callable[[dispatcher_pb2.WorkerHeartbeatRequest], None] = lambda _: None,
+        wake: threading.Event | None = None,
     ) -> None:
         self.worker_id = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
         self._stub, self._load = stub, load
         self._address, self._tf_version, self._pod = address, tf_version, pod
         self._stop = threading.Event()
-        self._wake = threading.Event()
+        self._received, self._wake = received, wake or threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -78,4 +90,5 @@ class Membership:
         request.tf_version, request.protocol = self._tf_version, PROTOCOL
         del request.stalled[MAX_STALLED:]
         response = self._stub.WorkerHeartbeat(request, timeout=_CALL_SECONDS)
+        self._received(request)
         return heartbeat_interval(response.interval_seconds)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from distributed_input.api.stalls import skipped_text, skipped_value
 from distributed_input.runner import dispatchers
 from distributed_input.runner.command_line import command, output
 from distributed_input.runner.dispatchers import Selection
@@ -20,6 +21,7 @@ from distributed_input.runner.display.stats import (
     trainer_window,
 )
 
+_SHOWN = 5  # skipped records
 _EXAMPLES = """\
 examples:
   distributed-input status                  # of the runs on this machine
@@ -84,7 +86,16 @@ def as_text(status: StatusSample) -> str:
         if (failure := dataset_failure(worker))
     ]
     table = formatting.table([header, *workers], indent="", empty="no worker is registered")
-    return f"{text}\n{table}" + "".join([*stalled, *failures])
+    return f"{text}\n{table}" + "".join([*stalled, *failures]) + _skipped(status)
+
+
+def _skipped(status: StatusSample) -> str:
+    """Return lines about the records that splits left out; "" if there are none."""
+    if not status.skipped_records:
+        return ""
+    lines = [f"skipped: {skipped_text(one)}\n" for one in status.skipped[-_SHOWN:]]
+    count = f"records skipped (spec.badRecords): {status.skipped_records}"
+    return f"{count}; -o json has the last {len(status.skipped)}\n{''.join(lines)}"
 
 
 def _differences(consumer: Consumer) -> str:
@@ -125,6 +136,8 @@ def as_json(status: StatusSample) -> dict[str, Any]:
         },
         "split_bytes": {job.name: job.split_bytes for job in jobs if job.split_bytes},
         "whole_elements": status.whole,
+        "skipped_records": status.skipped_records,
+        "skipped": [skipped_value(one) for one in status.skipped],
         "warnings": {job.name: list(job.warnings) for job in jobs if job.warnings},
         "consumers": [
             {

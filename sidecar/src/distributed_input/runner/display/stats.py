@@ -62,6 +62,10 @@ class StatusSample:
     consumers: Sequence[Consumer] = ()
     workers: Sequence[Worker] = ()
     jobs: Sequence[types_pb2.Job] = ()
+    skipped: Sequence[types_pb2.SkippedRecord] = ()
+    """The last records that splits left out."""
+    skipped_records: int = 0
+    """Number of all records that splits left out."""
     host: HostCpus | None = None
     """CPUs of this machine, if all processes of the input run on it."""
 

@@ -56,6 +56,8 @@ class StatusClient:
             [_counted_by_trainer(_copy(one.last)) for one in response.consumers],
             list(map(_copy, response.workers)),
             response.jobs,
+            response.skipped,
+            response.skipped_records,
             host_cpus() if self._is_local else None,
         )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from distributed_input.api.errors import DistributedInputError, UnavailableError, as_utf8
 from distributed_input.api.proto import trainer_pb2
@@ -19,7 +20,9 @@ _SMALL_BYTES = 256 << 10  # a packet of its own for a smaller unit costs as much
 _PENDING_UNITS = 16  # most units in one packet
 _PAUSE_SECONDS = 4.0  # a trainer that waits for a unit reports it after 2 s
 _ERROR_CHARACTERS = 20_000  # each has at most six bytes, and a packet is limited
-_HELD_SECONDS = 30.0  # a trainer that waits while it holds all slots gets an error after this
+HELD_SECONDS = 30.0
+"""A trainer that waits for a batch while it holds all slots gets an error after this."""
+_TURN_SECONDS = 0.1  # between looks at whether a thread that waits for another one is cancelled
 _FIELD_BYTES = 8  # most bytes of a field's tag and length
 
 
@@ -51,6 +54,7 @@ class UnitOutbox:
         self._held_lock = threading.Lock()
         self._pending: list[trainer_pb2.Unit | trainer_pb2.FromSidecar] = []
         self._pending_lock = threading.Lock()
+        self._sending = threading.Lock()  # several threads send: what is kept back comes first
 
     @property
     def closed(self) -> bool:
@@ -87,8 +91,9 @@ class UnitOutbox:
             Cancelled: `cancelled` is set, or the connection is closed.
         """
         try:
-            self.flush(cancelled)
-            self._socket.send(message, cancelled)
+            with self._turn(cancelled):
+                self._flush(cancelled)
+                self._socket.send(message, cancelled)
         except Cancelled:
             if self._keeps(cancelled):
                 with self._pending_lock:
@@ -121,20 +126,50 @@ class UnitOutbox:
 
     def flush(self, cancelled: threading.Event) -> None:
         """Send what is kept back."""
-        with self._pending_lock:
-            pending, self._pending = self._pending, []
+        with self._turn(cancelled):
+            self._flush(cancelled)
+
+    @contextlib.contextmanager
+    def _turn(self, cancelled: threading.Event) -> Iterator[None]:
+        """Wait until no other thread sends.
+
+        Raises:
+            Cancelled: `cancelled` is set, or the connection is closed.
+        """
+        while not self._sending.acquire(timeout=_TURN_SECONDS):
+            if cancelled.is_set() or self.closed:
+                self._drop(self._take(), cancelled)
+                raise Cancelled
+        try:
+            yield
+        finally:
+            self._sending.release()
+
+    def _flush(self, cancelled: threading.Event) -> None:
+        pending = self._take()
         while pending:
             message, count = _next_message(pending)
             try:
                 self._socket.send(message, cancelled)
             except (Cancelled, DistributedInputError):
-                if self._keeps(cancelled):
-                    with self._pending_lock:
-                        self._pending[:0] = pending
-                    raise
-                self.release([one.slot for one in pending if isinstance(one, trainer_pb2.Unit)])
+                self._drop(pending, cancelled)
                 raise
             pending = pending[count:]
+
+    def _take(self) -> list[trainer_pb2.Unit | trainer_pb2.FromSidecar]:
+        with self._pending_lock:
+            pending, self._pending = self._pending, []
+        return pending
+
+    def _drop(
+        self, pending: list[trainer_pb2.Unit | trainer_pb2.FromSidecar], cancelled: threading.Event
+    ) -> None:
+        """Release the slots of what was not sent, or keep it for the next `flush`."""
+        if self._keeps(cancelled):
+            with self._pending_lock:
+                self._pending[:0] = pending
+        else:
+            self.release([one.slot for one in pending if isinstance(one, trainer_pb2.Unit)])
 
     def _keeps(self, cancelled: threading.Event) -> bool:
         """Return whether what was not sent is kept."""
@@ -168,26 +203,17 @@ class UnitOutbox:
             UnavailableError: the trainer waits and holds all slots.
             Cancelled: `cancelled` is set.
         """
-        waiting_since: float | None = None
-        while True:
-            slot = self._slots.allocate(size, 0.0, cancelled)
-            if slot is None:
-                self.flush(cancelled)
-                slot = self._slots.allocate(size, time.monotonic() + 1.0, cancelled)
-            if slot is not None:
-                return slot
-            if cancelled.is_set():
-                raise Cancelled
+
+        def problem() -> tuple[float, str] | None:
             if not self.trainer_waits:
-                waiting_since = None
-                continue
-            waiting_since = waiting_since or time.monotonic()
-            if time.monotonic() - waiting_since > min(_HELD_SECONDS, timeout_seconds):
-                raise UnavailableError(
-                    f"the trainer holds all {self._slots.slots} batches that fit into the buffer "
-                    f"of {self._slots.size:,} bytes and waits for another one of {size:,} bytes. "
-                    "Copy batches that are kept, or raise spec.sidecar.buffer"
-                )
+                return None
+            return min(HELD_SECONDS, timeout_seconds), (
+                f"the trainer holds all {self._slots.slots} batches that fit into the buffer "
+                f"of {self._slots.size:,} bytes and waits for another one of {size:,} bytes. "
+                "Copy batches that are kept, or raise spec.sidecar.buffer"
+            )
+
+        return wait_for_slot(self._slots, size, cancelled, self.flush, problem)
 
     @property
     def held(self) -> int:
@@ -205,6 +231,48 @@ class UnitOutbox:
             for slot in self._held:
                 self._slots.release(slot)
             self._held.clear()
+
+
+def wait_for_slot(
+    slots: SlotPool,
+    size: int,
+    cancelled: threading.Event,
+    flush: Callable[[threading.Event], None],
+    problem: Callable[[], tuple[float, str] | None],
+) -> int:
+    """Wait for a slot of `size` bytes and return its offset.
+
+    Args:
+        slots: the slots.
+        size: bytes.
+        cancelled: ends the wait.
+        flush: sends what is kept back. It is called before each wait.
+        problem: returns how many seconds the wait may last, and the error. None: no limit, because
+            the trainer is behind. It is called each second.
+
+    Raises:
+        ConfigError: the slot is larger than the pool.
+        UnavailableError: the wait has lasted as long as it may.
+        Cancelled: `cancelled` is set.
+    """
+    waiting_since: float | None = None
+    while True:
+        slot = slots.allocate(size, 0.0, cancelled)
+        if slot is None:
+            flush(cancelled)
+            slot = slots.allocate(size, time.monotonic() + 1.0, cancelled)
+        if slot is not None:
+            return slot
+        if cancelled.is_set():
+            raise Cancelled
+        found = problem()
+        if found is None:
+            waiting_since = None
+            continue
+        waiting_since = waiting_since or time.monotonic()
+        limit, text = found
+        if time.monotonic() - waiting_since > limit:
+            raise UnavailableError(text)
 
 
 def failure_message(error: DistributedInputError, generation: int = 0) -> trainer_pb2.FromSidecar:

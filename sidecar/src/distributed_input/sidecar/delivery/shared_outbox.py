@@ -7,20 +7,16 @@ slowest one limits how far the others are ahead of it.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
-from distributed_input.api.errors import DistributedInputError, UnavailableError
+from distributed_input.api.errors import DistributedInputError
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.link.errors import Cancelled
-from distributed_input.sidecar.delivery.outbox import UnitOutbox
+from distributed_input.sidecar.delivery.outbox import HELD_SECONDS, UnitOutbox, wait_for_slot
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
-
-_HELD_SECONDS = 30.0  # a trainer that waits while it holds all slots gets an error after this
-
 
 _T = TypeVar("_T")
 
@@ -134,6 +130,7 @@ class SharedOutbox:
         self._readers: list[Reader] = []
         self._left: list[Reader] = []  # those that may still hold slots
         self._slots, self._waiting = slots, waiting
+        self._consumed = (0, 0, 0)  # when the last of them was removed
         self._passes: dict[int, Place] = {}  # where each generation of the pass begins
 
     # Readers.
@@ -154,6 +151,7 @@ class SharedOutbox:
         """Send a reader no more units. It may still hold slots."""
         with self.lock:
             if reader in self._readers:
+                self._consumed = self.consumed
                 self._readers.remove(reader)
                 self._left = [one for one in self._left if one.outbox.holds_slots] + [reader]
 
@@ -161,7 +159,7 @@ class SharedOutbox:
     def consumed(self) -> tuple[int, int, int]:
         """Rows, units and bytes that all readers have acknowledged."""
         with self.lock:
-            return min((one.consumed for one in self._readers), default=(0, 0, 0))
+            return min((one.consumed for one in self._readers), default=self._consumed)
 
     def has_all_of(self, _generation: int) -> bool:
         """Return whether all readers have acknowledged all that was sent to them."""
@@ -302,40 +300,32 @@ class SharedOutbox:
             UnavailableError: a reader has waited for `timeout_seconds` for another one.
             Cancelled: `cancelled` is set.
         """
-        waiting_since: float | None = None
+
+        def problem() -> tuple[float, str] | None:
+            with self.lock:
+                holders: Iterable[Reader] = [*self._readers, *self._left]
+                slowest = max(holders, key=lambda one: one.outbox.held, default=None)
+            if slowest is None:
+                return None
+            what = (
+                f"rank {slowest.rank}, which holds {slowest.outbox.held} of the batches that "
+                f"it shares with {self._names(but=slowest)}"
+            )
+            self._waiting["slots"] = what
+            self.report_wait(what, cancelled)
+            if not self.trainer_waits:
+                return None
+            limit = timeout_seconds
+            if slowest.outbox.trainer_waits:
+                limit = min(HELD_SECONDS, limit)
+            return limit, (
+                f"no room for another batch of {size:,} bytes for {limit:.0f} s: waiting "
+                f"for {what}. Check what this rank does, copy batches that are kept, or "
+                "raise spec.sidecar.buffer"
+            )
+
         try:
-            while True:
-                slot = self._slots.allocate(size, 0.0, cancelled)
-                if slot is None:
-                    self.flush(cancelled)
-                    slot = self._slots.allocate(size, time.monotonic() + 1.0, cancelled)
-                if slot is not None:
-                    return slot
-                if cancelled.is_set():
-                    raise Cancelled
-                with self.lock:
-                    holders: Iterable[Reader] = [*self._readers, *self._left]
-                    slowest = max(holders, key=lambda one: one.outbox.held, default=None)
-                if slowest is None:
-                    continue
-                what = (
-                    f"rank {slowest.rank}, which holds {slowest.outbox.held} of the batches that "
-                    f"it shares with {self._names(but=slowest)}"
-                )
-                self._waiting["slots"] = what
-                self.report_wait(what, cancelled)
-                if not self.trainer_waits:
-                    waiting_since = None
-                    continue
-                waiting_since = waiting_since or time.monotonic()
-                waits_itself = slowest.outbox.trainer_waits
-                limit = min(_HELD_SECONDS, timeout_seconds) if waits_itself else timeout_seconds
-                if time.monotonic() - waiting_since > limit:
-                    raise UnavailableError(
-                        f"no room for another batch of {size:,} bytes for {limit:.0f} s: waiting "
-                        f"for {what}. Check what this rank does, copy batches that are kept, or "
-                        "raise spec.sidecar.buffer"
-                    )
+            return wait_for_slot(self._slots, size, cancelled, self.flush, problem)
         finally:
             self._waiting.pop("slots", None)
 

@@ -217,7 +217,9 @@ class ReaderGroup:
                 self._check_same(reading, request)
             else:
                 self._open(request, dataset, report)
-            self._open_members.add(reading)
+            with self._lock:
+                if reading in self._members:  # no other process of its rank has connected meanwhile
+                    self._open_members.add(reading)
             return self._opened
         finally:
             self._opening.release()
@@ -423,14 +425,20 @@ class ReaderGroup:
                 for reader in waiting:
                     reader.stage = ReaderStage.FAILED
             members = [one for one in self._members if one.reader in waiting]
-        for one in members:
-            error = UnavailableError(
-                f"input {self.input.name}: rank {one.reader.rank} has waited for "
-                f"{self.input.timeout_seconds:.0f} s for {missing}. Start all ranks, and check "
-                "that each passes its own data_rank, and the same data_size"
-            )
+            failures = [
+                failure_message(self._missed(one.reader, missing), one.reader.generation)
+                for one in members
+            ]
+        for one, failure in zip(members, failures, strict=True):
             with contextlib.suppress(Cancelled):
-                one.outbox.send(failure_message(error, one.reader.generation), one.gone)
+                one.outbox.send(failure, one.gone)
+
+    def _missed(self, reader: Reader, missing: str) -> UnavailableError:
+        return UnavailableError(
+            f"input {self.input.name}: rank {reader.rank} has waited for "
+            f"{self.input.timeout_seconds:.0f} s for {missing}. Start all ranks, and check "
+            "that each passes its own data_rank, and the same data_size"
+        )
 
     def _begin(self) -> None:
         """Begin a pass at the earliest place that a reader needs."""

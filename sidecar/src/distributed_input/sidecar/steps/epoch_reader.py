@@ -94,7 +94,9 @@ class EpochReader:
         """
         now, began, ahead = time.monotonic(), self._adapted_at, self.source.read_ahead
         rows = self.source.stats.rows
-        if began is not None:
+        if began is None:
+            ahead.start(self.source.pool.capacity)
+        else:
             if now - began < _ADAPT_SECONDS:
                 return
             splits = ahead.splits
@@ -115,7 +117,9 @@ class EpochReader:
 
     @property
     def _most_streams(self) -> int:
-        return self._partitions * (1 + self.source.read_ahead.splits)
+        ahead = self.source.read_ahead
+        # The first one may be opened later. Full queues do not shrink then.
+        return self._partitions * (1 + max(ahead.splits, min(1, ahead.most)))
 
     def locate(self, partition: int) -> int | None:
         """Wait until the start of a partition is found.

@@ -8,6 +8,9 @@ It also increases only after a split has ended. The rows of further splits are n
 of those that are open. If that takes an hour, they take memory and CPU time from the rows that are
 needed now. For the same reason, each increase is a trial: without more rows per second, it is taken
 back. Workers report the CPUs that they may use, but another process may use the same CPUs.
+
+The first split ahead waits too, for at most ten seconds, if the splits that are read can use all
+workers. To open it and to fill its queues would take the CPU time that the first rows need.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.api.sidecar_memory import useful_read_ahead
+from distributed_input.api.sidecar_memory import heads_suffice, useful_read_ahead
 from distributed_input.api.stalls import FULL_QUEUES
 
 _STARVED_SHARE = 0.1
@@ -29,6 +32,7 @@ LARGE_SPLITS = (
     "rows in parallel within a split (num_parallel_calls), or raise spec.partitions"
 )
 """What limits the useful workers while `ReadAhead.only_heads_help`."""
+_FIRST_SECONDS = 10.0  # at most, in which the splits that are read have the workers for themselves
 _SURE_TIMES = 10  # measurements of the same kind before `only_heads_help` changes
 _GAIN_SHARE, _MOST_GROWTH = 0.4, 0.5  # rows that an increase must bring, see `_helped`
 
@@ -137,15 +141,21 @@ class ReadAhead:
     splits: int = field(init=False)
     has_end: bool = False
     only_heads_help: bool = False
+    _seconds: float = 0.0  # since the first step
     _starved_times: int = 0
     _before: tuple[int, float] | None = None  # the number and the rate before the last increase
     _measured: Measurement = field(default_factory=Measurement)
 
     def __post_init__(self) -> None:
-        self.splits = min(1, self._most()) if self.automatic else self.most
+        self.splits = 0 if self.automatic else self.most
 
     def _most(self) -> int:
         return fitting_splits(self.most, self.partitions, self.room(), self.least)
+
+    def start(self, capacity: int) -> None:
+        """Set the number after the first step of an epoch. `capacity`: see `adapt`."""
+        if self.automatic and not self._heads_suffice(capacity):
+            self.splits = self._automatic(capacity, increases=False)
 
     def adapt(self, capacity: int, last: ReadingTime) -> None:
         """Set the number for the workers of now.
@@ -154,11 +164,12 @@ class ReadAhead:
             capacity: number of splits that the workers can compute at the same time.
             last: the time since the last call.
         """
+        self._seconds += last.seconds
         change = 1 if last.is_starved_by_head else -1
         self._starved_times = max(0, min(_SURE_TIMES, self._starved_times + change))
         if self._starved_times in (0, _SURE_TIMES):
             self.only_heads_help = bool(self._starved_times)
-        if not self.automatic:
+        if not self.automatic or self._heads_suffice(capacity):
             return
         least = _MEASURE_ELEMENTS * self.step_rows * (1 + self.splits)
         rate = self._measured.add(last, least) if self.has_end else None
@@ -168,17 +179,26 @@ class ReadAhead:
                 self.splits, rate = self._before[0], None
                 self._measured = Measurement(_PAUSE_SECONDS)
             self._before = None
-        splits = automatic_read_ahead(
-            self.splits,
-            most=self._most(),
-            capacity=capacity,
-            partitions=self.partitions,
-            increases=rate is not None,
-        )
+        splits = self._automatic(capacity, increases=rate is not None)
         if rate is not None and splits > self.splits:
             self._before = self.splits, rate
             self._measured = Measurement(_START_SECONDS)
         self.splits = splits
+
+    def _automatic(self, capacity: int, *, increases: bool) -> int:
+        return automatic_read_ahead(
+            self.splits,
+            most=self._most(),
+            capacity=capacity,
+            partitions=self.partitions,
+            increases=increases,
+        )
+
+    def _heads_suffice(self, capacity: int) -> bool:
+        """Return whether the first rows come sooner without a split ahead."""
+        if self.splits or self.has_end or self._seconds >= _FIRST_SECONDS:
+            return False
+        return heads_suffice(capacity, self.partitions)
 
 
 def fitting_splits(most: int, partitions: int, room: int | None, least: int = 0) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from distributed_input.runtime import logs
 from distributed_input.worker.compute.lending import (
+    DELAY_SECONDS,
     STUCK_SECONDS,
     CpuUse,
     Trial,
@@ -133,7 +134,7 @@ class ComputePool:
         """
         with self._lock:
             now = self._clock()
-            stuck = sum(now - since > STUCK_SECONDS for since in self._held.values())
+            stuck = sum(self._is_stuck(task, now - since) for task, since in self._held.items())
             if not self._may_lend:
                 use = CpuUse(1.0, use.late)
             wanted = lent_permits(
@@ -196,6 +197,12 @@ class ComputePool:
             return chosen
 
     # The caller of the methods below holds the lock.
+
+    def _is_stuck(self, task: ComputeTask, seconds: float) -> bool:
+        """Return whether others should not wait for a task that has held its permit for so long."""
+        if seconds > STUCK_SECONDS:
+            return True
+        return seconds > DELAY_SECONDS and self._waiting.delays(task)
 
     def _has_free(self) -> bool:
         return len(self._held) < self._permits + self._lent

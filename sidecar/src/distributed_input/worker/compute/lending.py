@@ -24,6 +24,8 @@ from dataclasses import dataclass
 
 STUCK_SECONDS = 10.0
 """A permit that is held for longer is lent, even if the CPUs are busy."""
+DELAY_SECONDS = 0.05
+"""The same, if a job reads the holder's rows later than those of a task that waits."""
 _TICK_SECONDS = 0.05
 _IDLE_SHARE, _BUSY_SHARE = 0.75, 0.9  # of the CPUs
 _TRIAL_SECONDS, _TRIAL_TASKS = 0.2, 20  # long enough to measure a rate
@@ -134,7 +136,8 @@ def lent_permits(
         permits: number of permits without those.
         held: number of threads that hold a permit.
         waiting: number of threads that wait for a permit.
-        stuck: number of holders that have held theirs for longer than STUCK_SECONDS.
+        stuck: number of holders for which others should not wait: see STUCK_SECONDS and
+            DELAY_SECONDS.
         use: use of the CPUs since the last decision.
     """
     if use.is_busy:

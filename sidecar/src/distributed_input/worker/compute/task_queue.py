@@ -86,6 +86,16 @@ class TaskQueue:
             task.waits = False
             self._length -= 1
 
+    def delays(self, task: ComputeTask) -> bool:
+        """Return whether a task that runs is to be read after one of the same reader that waits."""
+        for reader, order in task.orders.items():
+            heap = self._readers.get(reader, [])
+            while heap and not heap[0][2].waits:
+                heapq.heappop(heap)
+            if heap and heap[0][0] < order:
+                return True
+        return False
+
     def _push(self, reader: Reader, order: Order, task: ComputeTask) -> None:
         heap = self._readers.setdefault(reader, [])
         heapq.heappush(heap, (order, next(self._numbers), task))

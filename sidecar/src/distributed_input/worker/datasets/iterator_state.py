@@ -38,10 +38,11 @@ _RESTORED = frozenset(
 )
 """The datasets whose whole state TensorFlow saves. `Cache` is one: while a split writes the files
 of a cache, it has no states."""
-_PIPELINE = 7
+_PIPELINE = 8
 """Version of what a worker changes in a dataset. 2: it joins batches. 3: it sets their size. 4:
 also that of batches with maps behind them, and of prefetch. 5: it pushes shards to sources. 6: maps
-may run in the split's thread. 7: it gathers rows of arrays by batches."""
+may run in the split's thread. 7: it gathers rows of arrays by batches. 8: maps that it adds have
+their number of calls."""
 _IGNORE_EXTERNAL_STATE = 1  # `find_problem` has checked it, except for constant tables
 _RESTORE_SECONDS = 20.0  # no element is produced meanwhile
 _PART_VARIANTS = 64  # written together, so that a state that is too large is noticed early

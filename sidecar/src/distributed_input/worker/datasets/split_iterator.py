@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import queue
 import sys
 import threading
@@ -76,6 +77,8 @@ def iterate_dataset(
     `SplitIterator`. What has skipped rows has no state: it would be that of another graph.
     """
     leaves_of, encode, specs = None, None, batching.component_specs(dataset)
+    is_inline = identity is not None and identity.inline
+    calls = 0 if is_inline else cpus or os.cpu_count() or 1
     if batch_rows:
         can_join = batching.can_join(row, dataset)
         if not (batched and can_join):
@@ -84,10 +87,10 @@ def iterate_dataset(
         if can_join:
             size = batching.static_batch_size(dataset) or batch_size
             count = batch_rows // size if batched and size else 1
-            dataset, leaves_of = batching.join(dataset, max(1, count))
+            dataset, leaves_of = batching.join(dataset, max(1, count), calls)
     batched = batched or bool(batch_rows)
     if batched:
-        packed = native_ops.pack(dataset, row, specs, leaves_of)
+        packed = native_ops.pack(dataset, row, specs, leaves_of, calls)
         dataset, encode = packed or (dataset, None)
     # TensorFlow produces the next element while the worker sends this one.
     dataset = share_threads(dataset.prefetch(1), dataset_id)
@@ -100,10 +103,10 @@ def iterate_dataset(
         elements = CachingIterator(elements, list(writers))
     elif identity is not None and not skipped:
         elements = state = SavableIterator(elements, identity)
-    calls = identity.parallel_calls if identity is not None else 0
+    parallel = identity.parallel_calls if identity is not None else 0
     may_inline = identity is not None and identity.may_inline
     return SplitIterator(
-        elements, row, batched, state, calls, False, skipped, may_inline, leaves_of, encode
+        elements, row, batched, state, parallel, False, skipped, may_inline, leaves_of, encode
     )
 
 

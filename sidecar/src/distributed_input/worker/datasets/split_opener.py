@@ -48,7 +48,8 @@ from distributed_input.order.indexed import Indexed
 from distributed_input.order.jobs import set_run
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
-from distributed_input.worker.datasets import definitions, entry_points
+from distributed_input.worker.datasets import definitions, entry_points, record_checks
+from distributed_input.worker.datasets.bad_records import SplitErrors
 from distributed_input.worker.datasets.cache_files import SplitCaches, check_without_graph
 from distributed_input.worker.datasets.dataset_cache import DatasetCache, LruCache
 from distributed_input.worker.datasets.iterator_state import identify
@@ -71,6 +72,14 @@ class _Opening(NamedTuple):
     batch_rows: int
     skipped: int
     inline: Callable[[], bool]
+    guards: RecordGuards | None
+
+
+class RecordGuards(NamedTuple):
+    """How a split leaves out records that fail; see `record_checks.guard`."""
+
+    errors: SplitErrors
+    has_files: bool
 
 
 @dataclass(frozen=True)
@@ -142,6 +151,7 @@ class SplitOpener:
         batch_rows: int,
         skipped: int = 0,
         inline: Callable[[], bool] = lambda: False,
+        guards: RecordGuards | None = None,
     ) -> SplitIterator:
         """Return the elements of a split.
 
@@ -154,6 +164,9 @@ class SplitOpener:
         If `inline` returns True, once the graph is built, maps run in the thread of the split; see
         `inline_maps`.
 
+        With `guards`, the split leaves out records that fail, as far as its dataset has a graph or
+        is read by index.
+
         Raises:
             ConfigError: the entry point does not exist, or its dataset caches to files in a way
                 in which splits cannot have files of their own.
@@ -161,7 +174,7 @@ class SplitOpener:
             JobConflictError: the split has changed since the run started.
             SpecError: the elements of the split differ from the job's.
         """
-        of = _Opening(job, seed, epoch, split, batch_rows, skipped, inline)
+        of = _Opening(job, seed, epoch, split, batch_rows, skipped, inline, guards)
         row = ElementSpec.from_json(job.row_spec)
         element = ElementSpec.from_json(job.element_spec)
         if not job.HasField("entry_point"):
@@ -173,7 +186,8 @@ class SplitOpener:
         if isinstance(found, Indexed) or job.indexed_rows:
             definitions.check_indexed(job, found)
             skipped = 0 if job.batched else skipped  # an item has many rows
-            elements = found.rows(split, job.num_splits, seed, epoch, skipped)
+            failed = guards and functools.partial(guards.errors.skip, step="__getitem__")
+            elements = found.rows(split, job.num_splits, seed, epoch, skipped, failed)
             return SplitIterator(elements, row, job.batched, from_python=True, skipped=skipped)
         if not isinstance(found, tf.data.Dataset):
             return SplitIterator(iter(found), row, job.batched, from_python=True)
@@ -197,6 +211,8 @@ class SplitOpener:
         sized = None
         if of.batch_rows and job.batched and row.is_static:
             sized = batching.with_batch_size(graph, of.batch_rows)
+        if of.guards is not None:
+            return self._iterate_guarded(of, row, found, graph, of.guards)
         pushed = gathering.gather(pushdown.push(graph if sized is None else sized))
         may_inline = not found.is_serial and inline_maps.can_inline(pushed)
         is_inlined = may_inline and of.inline()
@@ -226,6 +242,37 @@ class SplitOpener:
             self._cpus,
             identity,
             skipped,
+        )
+
+    def _iterate_guarded(
+        self,
+        of: _Opening,
+        row: ElementSpec,
+        found: _SeededGraph,
+        graph: GraphDef,
+        guards: RecordGuards,
+    ) -> SplitIterator:
+        """Return the elements of a graph without the records that fail.
+
+        The guards are behind ops of the user's own dataset. So the rows do not depend on the size
+        of batches, or on other optimizations.
+        """
+        guarded, kept = record_checks.guard(pushdown.push(graph), *guards)
+        dataset = serialization.instantiate(guarded, found.element_spec)
+        dataset._functions_of = found.functions, kept  # noqa: SLF001 - an attribute that we add
+        if found.is_serial:
+            dataset = determinism.run_serially(dataset)
+        size = find_batches(main_scope(graph)).size if of.job.batched else None
+        writers = found.files.writers
+        return iterate_dataset(
+            dataset,
+            row,
+            of.job.batched,
+            of.batch_rows,
+            size,
+            of.job.dataset_id,
+            writers,
+            self._cpus,
         )
 
     def _share(

@@ -10,14 +10,22 @@ import itertools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 
+import tensorflow as tf
+
+from distributed_input.api.errors import DatasetFnError, UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.worker import crash_notes
 from distributed_input.worker.crash_notes import Computed
+from distributed_input.worker.datasets.bad_records import (
+    SkippedRecords,
+    SplitErrors,
+    is_of_record,
+)
 from distributed_input.worker.datasets.split_iterator import SplitIterator
-from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.datasets.split_opener import RecordGuards, SplitOpener
 from distributed_input.worker.states.saved_state import SavedState, StateError, within
 from distributed_input.worker.states.split_states import SplitStates, is_anchored
 from distributed_input.worker.states.state_files import StoredState
@@ -30,6 +38,16 @@ from distributed_input.worker.streams.split_blocks import (
 )
 
 _FIRST_RATE_SECONDS = 0.5  # of the time that a split has taken
+NO_GUARD = (
+    "spec.badRecords cannot skip this: it was not raised by a map of single records. Parse and"
+    " decode in `map`, before `batch`"
+)
+NO_GRAPH = (
+    "spec.badRecords cannot skip this: a Python iterable does not continue after an error. Catch"
+    " the error in it, decode in `Dataset.map` with numpy_function, or return a dataset with"
+    " `__getitem__`"
+)
+_REPORT_SECONDS = 5.0  # for what the dispatcher gets before a split ends
 _SKIP_SECONDS = 20.0  # nothing is reported meanwhile. A replay takes longer, but reports
 
 
@@ -57,6 +75,7 @@ class SplitRunner:
         splits: opens splits.
         states: saved states of splits.
         is_crowded: returns whether more splits compute rows than the worker has CPUs.
+        skipped: gets the records that splits leave out.
     """
 
     def __init__(
@@ -64,7 +83,9 @@ class SplitRunner:
         splits: SplitOpener,
         states: SplitStates,
         is_crowded: Callable[[], bool] = lambda: False,
+        skipped: SkippedRecords | None = None,
     ) -> None:
+        self._skipped = skipped or SkippedRecords()
         self._splits = splits
         self._states = states
         self._is_crowded = is_crowded
@@ -79,7 +100,71 @@ class SplitRunner:
 
         The split continues from a saved state, or else behind the rows that the request lets it
         skip. If that fails before a row was sent, the split is replayed from its first row.
+
+        If the job leaves out records that fail, a split with such a record is replayed without it.
         """
+        if not request.job.HasField("bad_records"):
+            yield from self._blocks(request, counters)
+            return
+        # Rows are not elements of the maps' inputs, if some of these are left out.
+        request.ClearField("anchor_rows")
+        guards: RecordGuards | None = None
+        if request.job.indexed_rows:
+            guards = self._guards(request, has_files=False)
+        is_continued = False
+        while True:
+            sent: RowBlock | None = None
+            try:
+                for block in self._blocks(request, counters, guards):
+                    if is_continued and block.prefix_differs:
+                        raise UnavailableError("the split without bad records has other rows")
+                    if block.last:
+                        self._skipped.wait_sent(_REPORT_SECONDS)
+                    sent = block if block.rows else sent
+                    yield block
+                return
+            except DatasetFnError as error:
+                following = self._guards_after(request, guards, error)
+                if following is None:
+                    raise
+                guards = following
+            if sent is not None:
+                request, is_continued = _behind(request, sent.end_prefix), True
+
+    def _guards(self, request: worker_pb2.StreamRequest, has_files: bool) -> RecordGuards:
+        errors = SplitErrors(request.job, request.epoch, request.split, self._skipped)
+        return RecordGuards(errors, has_files)
+
+    def _guards_after(
+        self,
+        request: worker_pb2.StreamRequest,
+        guards: RecordGuards | None,
+        error: DatasetFnError,
+    ) -> RecordGuards | None:
+        """Return the guards with which a split continues after an error.
+
+        None if it ends: the error is not that of a record, or no guard is where it was raised.
+        """
+        cause = error.__cause__
+        if cause is None or not is_of_record(cause):
+            return None
+        is_file = isinstance(cause, tf.errors.DataLossError)
+        if guards is not None and (guards.has_files or not is_file):
+            raise DatasetFnError(f"{error}\n{NO_GUARD}") from cause
+        if is_python(request.job):
+            raise DatasetFnError(f"{error}\n{NO_GRAPH}") from cause
+        return self._guards(request, has_files=is_file)
+
+    def _blocks(
+        self,
+        request: worker_pb2.StreamRequest,
+        counters: StreamCounters,
+        guards: RecordGuards | None = None,
+    ) -> Generator[RowBlock, None, None]:
+        """Yield a split's blocks; see `blocks`."""
+        if guards is not None:
+            yield from self._run(request, counters, self._open(request, guards=guards))
+            return
         stored, state = None, self._states.find(request)
         request.ClearField("resume_token")  # it may be large
         if state is None and self._states.uses_files(request):
@@ -181,15 +266,22 @@ class SplitRunner:
         elements = replace(split, elements=itertools.chain(first, split.elements))
         return replace(opened, elements=elements)
 
-    def _open(self, request: worker_pb2.StreamRequest, skipped: int = 0) -> _Opened:
+    def _open(
+        self,
+        request: worker_pb2.StreamRequest,
+        skipped: int = 0,
+        guards: RecordGuards | None = None,
+    ) -> _Opened:
         """Return the split from its first row, or without `skipped` rows if it can skip rows.
 
         The number of rows in an element suits the dataset's rate.
         """
         rows = self._element_rows(request)
-        elements = self._open_with(request, rows, skipped)
+        elements = self._open_with(request, rows, skipped, guards=guards)
         if elements.from_python:
             return _Opened(elements, 0)
+        if guards is not None:
+            return _Opened(elements, rows)
         self._batch_sizer.record_calls(request.job, elements.parallel_calls)
         better = self._element_rows(request)
         if better != rows:
@@ -214,6 +306,7 @@ class SplitRunner:
         skipped: int = 0,
         *,
         inline: Callable[[], bool] | None = None,
+        guards: RecordGuards | None = None,
     ) -> SplitIterator:
         of = Computed.of(request.job, request.epoch, request.split)
         with crash_notes.Note(of) as note:
@@ -226,6 +319,7 @@ class SplitRunner:
                 rows,
                 skipped,
                 inline or functools.partial(self._inlines, request.job),
+                *([guards] if guards is not None else []),
             )
 
     def _inlines(self, job: types_pb2.Job) -> bool:
@@ -234,3 +328,12 @@ class SplitRunner:
         Slow ones would save nothing. If other splits end or wait, they need all CPUs.
         """
         return self._is_crowded() and self._batch_sizer.is_quick(job)
+
+
+def _behind(request: worker_pb2.StreamRequest, prefix: Prefix) -> worker_pb2.StreamRequest:
+    """Return the request of the rows of a split behind those that were sent."""
+    behind = worker_pb2.StreamRequest()
+    behind.CopyFrom(request)
+    behind.start_row = behind.prefix_rows = prefix.rows
+    behind.prefix_digest, behind.check_prefix = prefix.digest, True
+    return behind

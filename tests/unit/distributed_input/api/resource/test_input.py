@@ -262,6 +262,7 @@ DEFAULTS = {
         "timeoutSeconds": 600,
         "transfer": "auto",
     },
+    "badRecords": {"onError": "fail", "maxPerSplit": 100, "maxPercent": 10},
 }
 
 
@@ -295,6 +296,7 @@ def test_the_configuration_has_every_field_that_the_data_plane_reads():
         epochs: 3
         batching: {globalBatchSize: 64, remainder: Pad}
         determinism: Relaxed
+        badRecords: {onError: Skip, maxPerSplit: 7, maxPercent: 1}
         workers: {autoscaling: {minReplicas: 2, maxReplicas: 9}, parallelism: 4}
         dispatcher: {port: 7070}
         sidecar: {buffer: 1.5Gi, readAhead: 0, timeoutSeconds: 30, transfer: GRPC}
@@ -321,5 +323,6 @@ def test_the_configuration_has_every_field_that_the_data_plane_reads():
             "timeoutSeconds": 30,
             "transfer": "grpc",
         },
+        "badRecords": {"onError": "skip", "maxPerSplit": 7, "maxPercent": 1},
     }
     assert json.loads(json.dumps(config)) == config

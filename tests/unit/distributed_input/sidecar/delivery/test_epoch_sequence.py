@@ -312,3 +312,27 @@ def test_only_the_epoch_that_the_trainer_reads_can_have_ended(given: Given) -> N
     given.runs[1].done = True
     given.start(epoch=5, generation=3)
     assert not given.epochs.has_ended
+
+
+def test_cancelling_stops_also_an_epoch_that_begins_meanwhile(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = Delivery(system, epochs=2)
+    delivery.start(epoch=0, generation=1)
+    first = delivery.epochs._run
+    assert first is not None
+    cancel = first.cancel
+
+    def late() -> None:
+        if not first.done:
+            delivery.receive(1)
+            eventually(lambda: delivery.epochs._run is not first)
+        cancel()
+
+    monkeypatch.setattr(first, "cancel", late)
+    delivery.epochs.cancel()
+    last = delivery.epochs._run
+    assert last is not None
+    assert last is not first
+    assert last.cancelled
+    delivery.close()

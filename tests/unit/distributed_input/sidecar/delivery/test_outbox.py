@@ -47,6 +47,62 @@ def unit(slots: SlotPool, index: int, size: int = 8) -> trainer_pb2.Unit:
     return trainer_pb2.Unit(generation=1, index=index, rows=2, slot=slot, sizes=[size])
 
 
+class Blocked:
+    """The first message of an outbox, which its thread sends only once `go` is set."""
+
+    def __init__(self, trainer: Trainer, outbox: UnitOutbox, unit: trainer_pb2.Unit) -> None:
+        self.go, self._begun, self._send = threading.Event(), threading.Event(), trainer.socket.send
+        trainer.socket.send = self._late
+        outbox.send_unit(unit, NEVER)
+        self.thread = threading.Thread(target=outbox.flush, args=(NEVER,))
+        self.thread.start()
+        assert self._begun.wait(10)
+
+    def _late(self, message: trainer_pb2.FromSidecar, cancelled: threading.Event) -> None:
+        if not self._begun.is_set():
+            self._begun.set()
+            self.go.wait(10)
+        self._send(message, cancelled)
+
+
+def test_messages_of_several_threads_keep_their_order(
+    outbox: UnitOutbox, trainer: Trainer, slots: SlotPool
+) -> None:
+    blocked = Blocked(trainer, outbox, unit(slots, 0))
+    other = threading.Thread(target=outbox.send, args=(END, NEVER))
+    other.start()
+    other.join(0.2)  # it waits: no message may overtake the unit
+    assert not trainer.has_message()
+    blocked.go.set()
+    first, second = trainer.receive(), trainer.receive()
+    assert first is not None
+    assert first.HasField("unit")
+    assert second == END
+    for thread in (blocked.thread, other):
+        thread.join(10)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_cancelled_thread_does_not_wait_for_another_one(
+    trainer: Trainer, slots: SlotPool, keeps: bool
+) -> None:
+    outbox = UnitOutbox(trainer.socket, slots, keeps_unsent=keeps)
+    blocked = Blocked(trainer, outbox, unit(slots, 0))
+    outbox.send_unit(unit(slots, 1), NEVER)
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(Cancelled):
+        outbox.send(END, cancelled)
+    assert slots.slots == (2 if keeps else 1)
+    blocked.go.set()
+    blocked.thread.join(10)
+    if keeps:
+        outbox.flush(NEVER)
+        messages = [trainer.receive() for _ in range(3)]
+        assert [one.unit.index for one in messages[:2] if one is not None] == [0, 1]
+        assert messages[2] == END
+
+
 def test_small_units_are_sent_together_before_another_message(
     outbox: UnitOutbox, trainer: Trainer, slots: SlotPool
 ) -> None:

@@ -16,7 +16,7 @@ from distributed_input.api.proto import trainer_pb2
 from distributed_input.link.errors import Cancelled
 from distributed_input.link.trainer import packet_socket
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
-from distributed_input.sidecar.delivery import shared_outbox as module
+from distributed_input.sidecar.delivery import outbox as module
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.delivery.shared_outbox import Place, Reader, SharedOutbox
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
@@ -203,6 +203,18 @@ def test_a_unit_counts_once_all_readers_have_acknowledged_it(group: Group) -> No
         group.readers[rank].outbox.record_progress(progress)
     assert group.outbox.consumed == (2, 1, 0)
     assert not group.outbox.has_all_of(0)
+
+
+def test_what_was_consumed_counts_while_no_reader_is_connected(group: Group) -> None:
+    group.send(0, 1)
+    for rank, reader in enumerate(group.readers):
+        reader.outbox.record_progress(trainer_pb2.Progress(generation=7 + rank, units=2))
+    for reader in group.readers:
+        group.outbox.remove(reader)
+    assert group.outbox.consumed == (4, 2, 0)
+    again = Reader(0, UnitOutbox(group.sockets[0], group.slots, keeps_unsent=True))
+    group.outbox.add(again)
+    assert again.consumed == group.outbox.consumed == (4, 2, 0)
 
 
 def test_a_reader_that_holds_all_slots_is_named(

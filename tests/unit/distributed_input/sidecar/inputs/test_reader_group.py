@@ -446,3 +446,76 @@ def test_what_a_reader_writes_to_a_tensor_stays_in_its_process(tmp_path: Path) -
         assert not plain[0].flags.writeable
         for one in readers:
             one.close()
+
+
+def test_a_process_that_is_replaced_while_it_opens_the_job_has_it_not_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its successor could never open another job."""
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        session = Mock(number=1)
+        group = ReaderGroup(job, 2, 1)
+        older = group.join(session, Mock(closed=threading.Event()), 0)
+        assert older is not None
+        open_job = job.open_job
+
+        def slow(*args: Any) -> Any:
+            newer = group.join(Mock(number=2), Mock(closed=threading.Event()), 0)
+            assert newer is not None
+            return open_job(*args)
+
+        monkeypatch.setattr(job, "open_job", slow)
+        older.open(trainer_pb2.Open(), b"", lambda _: None)
+        assert not group._open_members
+
+
+def test_a_late_error_is_of_the_epoch_that_the_reader_has_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar(sidecar={"bufferBytes": 1 << 20, "timeoutSeconds": 20})
+        reader = system.connect(rank=member(0))
+        generation = reader.begin()
+        group = group_of(job)
+        eventually(lambda: group._timer is not None)
+        sent: list[int] = []
+        (one,) = group._members
+
+        def late(message: trainer_pb2.FromSidecar, _cancelled: threading.Event) -> None:
+            one.reader.start(generation + 1, one.reader.begin)  # the process iterates again
+            sent.append(message.failure.generation)
+
+        monkeypatch.setattr(one.outbox, "send", late)
+        assert group._timer is not None
+        group._give_up(group._timer)
+        assert sent == [generation]
+        reader.close()
+
+
+def test_no_pass_begins_if_the_one_before_has_failed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may send the error until it is cancelled. Then no reader needs units."""
+    with running(tmp_path, 8000) as system:
+        job = system.add_sidecar(sidecar={"bufferBytes": 1 << 14, "timeoutSeconds": 20})
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        passes = [one.units(one.begin()) for one in readers]
+        for units in passes:
+            next(units)
+        group = group_of(job)
+        cancel = group._epochs.cancel
+
+        def late() -> None:
+            monkeypatch.setattr(group._epochs, "cancel", cancel)
+            fail_pass(group)
+
+        monkeypatch.setattr(group._epochs, "cancel", late)
+        with group._lock:
+            group._begin()
+            assert not group._outbox.running
+        for units in passes:
+            with pytest.raises(UnavailableError, match="a worker failed"):
+                list(units)
+        for one in readers:
+            one.close()

@@ -54,6 +54,7 @@ def test_open_splits_fit_into_the_memory_of_the_workers(
 def test_the_number_follows_the_memory_of_the_workers() -> None:
     room = [10]
     ahead = ReadAhead(20, automatic=True, partitions=8, has_end=True, room=lambda: room[0])
+    ahead.start(64)
     assert ahead.splits == 0
     room[0] = 40
     assert max(trials(ahead, 64, 1.5, count=6)) == 4
@@ -61,7 +62,9 @@ def test_the_number_follows_the_memory_of_the_workers() -> None:
     assert trials(ahead, 64, 1.5, count=1) == [1]
     assert ReadAhead(3, partitions=8, room=lambda: 0).splits == 3  # configured
     room[0] = 10
-    assert ReadAhead(20, True, partitions=8, room=lambda: room[0], least=1).splits == 1
+    least = ReadAhead(20, True, partitions=8, room=lambda: room[0], least=1)
+    least.start(64)
+    assert least.splits == 1
 
 
 def starved(seconds: float, rows: float) -> ReadingTime:
@@ -157,6 +160,28 @@ def test_no_more_splits_are_opened_before_one_has_ended() -> None:
     assert trials(ahead, 64, 1.5, count=2) == [1, 1]
     ahead.has_end = True
     assert trials(ahead, 64, 1.5, count=2) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "at_once"),
+    [(0, 0), (1, 0), (4, 0), (5, 1), (64, 1)],
+)
+def test_the_first_splits_have_the_workers_for_themselves(capacity: int, at_once: int) -> None:
+    """If these are not more than two for each split that workers can compute, all are used."""
+    ahead = ReadAhead(20, automatic=True, partitions=8)
+    assert ahead.splits == 0
+    ahead.start(capacity)
+    assert ahead.splits == at_once
+    assert trials(ahead, capacity, 1.5, count=3)[-1] == at_once
+    assert trials(ahead, capacity, 1.5, count=1) == [1]  # ten seconds are over
+
+
+def test_a_split_that_ends_and_new_workers_open_one_ahead() -> None:
+    ended, grown = (ReadAhead(20, automatic=True, partitions=8) for _ in range(2))
+    ended.has_end = True
+    ended.adapt(1, starved(0.5, 1))
+    grown.adapt(64, starved(0.5, 1))
+    assert (ended.splits, grown.splits) == (1, 1)
 
 
 @pytest.mark.parametrize("automatic", [False, True])

@@ -10,7 +10,7 @@ import pytest
 
 from distributed_input.worker.compute import compute_pool as module
 from distributed_input.worker.compute.compute_pool import ComputePool
-from distributed_input.worker.compute.lending import STUCK_SECONDS, CpuUse
+from distributed_input.worker.compute.lending import DELAY_SECONDS, STUCK_SECONDS, CpuUse
 from distributed_input.worker.compute.task_queue import ComputeTask, Need
 
 BUSY, IDLE = CpuUse(1.0, 0.0), CpuUse(0.0, 0.0)
@@ -37,7 +37,7 @@ class Tasks:
             self.begun.append(number)
             self.threads.append(threading.get_ident())
             self._entered.release()
-            assert self._released.acquire(timeout=WAIT_SECONDS)
+            assert self._released.acquire(timeout=2 * WAIT_SECONDS)  # longer than a test
             self._ended.release()
             return following
 
@@ -249,6 +249,33 @@ def test_a_task_that_never_returns_is_replaced_even_if_the_cpus_are_busy(tasks: 
     assert tasks.run(1)
     assert tasks.begun == [0, 1]
     assert pool.busy_seconds <= now
+
+
+@pytest.mark.parametrize(
+    ("first", "reader", "seconds", "lends"),
+    [
+        ((0, 0), "a", 2 * DELAY_SECONDS, True),
+        ((0, 0), "a", DELAY_SECONDS / 2, False),
+        ((0, 1), "a", 2 * DELAY_SECONDS, False),
+        ((0, 0), "b", 2 * DELAY_SECONDS, False),  # jobs have their turns
+    ],
+)
+def test_a_long_task_for_later_rows_delays_no_task_for_earlier_ones(
+    tasks: Tasks, first: tuple[int, int], reader: str, seconds: float, lends: bool
+) -> None:
+    """It may open a split. On a worker with one CPU, no row would come meanwhile."""
+    now = 0.0
+    pool = pool_of(1, lambda: now)
+    pool._lender = threading.current_thread()  # this test adjusts
+    pool.submit([tasks.task(1, Need(("a", 0), (0, 1)))])
+    assert tasks.run(1)
+    gone = tasks.task(3, Need(("a", 0), (0, 0)))
+    pool.submit([gone, tasks.task(2, Need((reader, 0), first))])
+    pool.cancel(gone)
+    now = seconds
+    pool.adjust(BUSY)
+    assert tasks.run(int(lends))
+    assert tasks.begun == [1, 2][: 1 + lends]
 
 
 def test_busy_seconds_count_no_more_tasks_than_permits(tasks: Tasks) -> None:

@@ -8,13 +8,15 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from distributed_input.graph.definition import canonical, serialization
+from distributed_input.graph import native_ops
+from distributed_input.graph.definition import canonical, node_defs, serialization
 from distributed_input.graph.type_specs import from_tf
 from distributed_input.rows.encode import make_encoder
 from distributed_input.worker.datasets import split_iterator
@@ -29,6 +31,7 @@ from distributed_input.worker.datasets.split_iterator import (
     with_options,
 )
 
+LIBRARY = native_ops.library  # `conftest` replaces it
 ROW = from_tf(tf.TensorSpec([], tf.int64))
 
 
@@ -90,6 +93,34 @@ def test_the_state_of_joined_batches_continues_after_an_element() -> None:
     restored.state.restore(saved)
     found += [part.numpy().tolist() for element in restored.elements for part in element]
     assert found == expected
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_maps_of_a_worker_hold_an_element_for_each_cpu(
+    monkeypatch: pytest.MonkeyPatch, inline: bool
+) -> None:
+    """TensorFlow would make them parallel, with a buffer as large as the thread pool."""
+    made: list[tf.data.Dataset] = []
+
+    def iterate(dataset: tf.data.Dataset) -> Iterator[Any]:
+        made.append(dataset)
+        return iter(dataset)
+
+    monkeypatch.setattr(module, "iterate", iterate)
+    monkeypatch.setattr(native_ops, "library", LIBRARY)
+    dataset = ragged_batches()
+    row = from_tf(dataset.element_spec).unbatched()
+    identity = replace(identify(canonical.serialize(dataset), batched=True), inline=inline)
+    iterate_dataset(dataset, row, True, 4, 2, "d", cpus=3, identity=identity)
+    graph = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(made[0]))
+    nodes = node_defs.by_name(tf.compat.v1.GraphDef.FromString(graph.numpy()).node)
+    maps = [one for one in nodes.values() if "MapDataset" in one.op]
+    own = maps[2:]  # behind those of `ragged_batches`
+    calls = [
+        node_defs.input_value(nodes, one, -1) for one in own if one.op == "ParallelMapDatasetV2"
+    ]
+    assert len(own) == 2 + (LIBRARY() is not None)
+    assert calls == ([] if inline else [3] * len(own))
 
 
 def test_the_order_is_fixed_even_if_the_dataset_allows_another() -> None:

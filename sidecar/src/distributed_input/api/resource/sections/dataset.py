@@ -145,6 +145,21 @@ class BatchingSpec(Section):
     batch. Pad: a batch padded with zeros. Drop and Pad give static shapes. Default: Keep."""
 
 
+class BadRecordsSpec(Section):
+    """Records that cannot be read, parsed or decoded."""
+
+    on_error: Literal["Fail", "Skip"] = "Fail"
+    """Reaction to the error of a record. Fail: the trainer gets the error. Skip: the epoch
+    continues without the record, and the status has it. Errors of storage are never skipped.
+    Default: Fail."""
+    max_per_split: Annotated[int, Field(ge=1, le=100_000)] = Field(default=100, examples=[1000])
+    """Maximum number of records that a split may skip in an epoch. More are an error. Default:
+    100."""
+    max_percent: Annotated[int, Field(ge=1, le=100)] = Field(default=10, examples=[1])
+    """Maximum share of the records of a split that it may skip, in percent, besides 10 records.
+    More are an error. Default: 10."""
+
+
 def _check_union(chosen: str, members: Mapping[str, tuple[str, object]]) -> None:
     """Check that exactly the member of the chosen type is set.
 

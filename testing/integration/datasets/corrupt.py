@@ -1,0 +1,139 @@
+"""Files of numbered records in three formats, of which some are corrupt."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+EVERY = 100
+"""One of so many records is corrupt."""
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
+
+
+def is_corrupt(number: int) -> bool:
+    """Return whether a record is corrupt."""
+    return number % EVERY == EVERY // 3
+
+
+def write(folder: Path, kind: str, files: int, rows: int) -> list[int]:
+    """Write files of `rows` records each. Return the numbers of those that are not corrupt."""
+    for file in range(files):
+        numbers = range(file * rows, (file + 1) * rows)
+        _WRITERS[kind](folder / f"{file:03}.{kind}", numbers)
+    return [number for number in range(files * rows) if not is_corrupt(number)]
+
+
+def _write_tfrecords(path: Path, numbers: range) -> None:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in numbers:
+            writer.write(b"%08d" % number)
+    data = bytearray(path.read_bytes())
+    size = _HEADER_BYTES + 8 + _FOOTER_BYTES
+    for at, number in enumerate(numbers):
+        if is_corrupt(number):  # in its data, or in its length
+            data[at * size + (_HEADER_BYTES if number % 2 else 0)] ^= 1
+    path.write_bytes(data)
+
+
+def _write_jsonl(path: Path, numbers: range) -> None:
+    lines = [json.dumps({"id": n})[: 4 if is_corrupt(n) else None] + "\n" for n in numbers]
+    path.write_text("".join(lines))
+
+
+def _write_tar(path: Path, numbers: range) -> None:
+    with tarfile.open(path, "w") as tar:
+        for number in numbers:
+            data = b"corrupt" if is_corrupt(number) else b"%d" % number
+            member = tarfile.TarInfo(f"{number:08}.txt")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+
+_WRITERS = {"tfrecord": _write_tfrecords, "jsonl": _write_jsonl, "tar": _write_tar}
+
+
+def _files(ctx: Any, folder: str, kind: str) -> list[str]:
+    paths = sorted(map(str, Path(folder).glob(f"*.{kind}")))
+    return paths[ctx.input_pipeline_id :: ctx.num_input_pipelines]
+
+
+def tfrecord(ctx: Any, folder: str, batch: int = 0) -> tf.data.Dataset:
+    """Read with the reader of TensorFlow, shuffle, and batch."""
+    records = tf.data.TFRecordDataset(_files(ctx, folder, "tfrecord"))
+    rows = records.shuffle(50, seed=1).map(lambda line: tf.strings.to_number(line, tf.int64))
+    return rows.batch(ctx.get_per_replica_batch_size(batch)) if batch else rows
+
+
+def jsonl(ctx: Any, folder: str, batch: int = 0) -> tf.data.Dataset:
+    """Parse lines in parallel calls of Python, from files that are interleaved."""
+
+    def parse(line: bytes) -> np.int64:
+        return np.int64(json.loads(line)["id"])
+
+    def read(path: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.TextLineDataset(path).map(
+            lambda line: tf.ensure_shape(tf.numpy_function(parse, [line], tf.int64), []),
+            num_parallel_calls=2,
+        )
+
+    files = tf.data.Dataset.from_tensor_slices(_files(ctx, folder, "jsonl"))
+    rows = files.interleave(read, cycle_length=2)
+    return rows.batch(ctx.get_per_replica_batch_size(batch)) if batch else rows
+
+
+class Tar:
+    """The members of tar files, by index. A failure of the disk: `broken` exists."""
+
+    def __init__(self, paths: list[str], broken: str = "") -> None:
+        self._members = []
+        self._broken = Path(broken) if broken else None
+        for path in paths:
+            with tarfile.open(path) as tar:
+                self._members += [(path, member.offset_data, member.size) for member in tar]
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __getitem__(self, index: int) -> np.int64:
+        path, offset, size = self._members[index]
+        if self._broken and self._broken.exists() and index % 7 == 3:
+            raise ConnectionResetError("the storage does not answer")
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return np.int64(int(file.read(size)))
+
+
+def tar(ctx: Any, folder: str, broken: str = "", batch: int = 0) -> Tar:
+    """Read members by index."""
+    del ctx, batch
+    return Tar(sorted(map(str, Path(folder).glob("*.tar"))), broken)
+
+
+def vectorized(ctx: Any, folder: str, batch: int) -> tf.data.Dataset:
+    """Parse batches: an error is that of many rows."""
+    lines = tf.data.TextLineDataset(_files(ctx, folder, "jsonl"))
+    batches = lines.batch(ctx.get_per_replica_batch_size(batch))
+    return batches.map(lambda many: tf.strings.to_number(tf.strings.substr(many, 7, 1), tf.int64))
+
+
+def missing(ctx: Any, folder: str, batch: int) -> tf.data.Dataset:
+    """Read each record from a file that does not exist for one of them."""
+    del ctx
+    names = [f"{folder}/000.jsonl", f"{folder}/absent", f"{folder}/001.jsonl"]
+    files = tf.data.Dataset.from_tensor_slices(names)
+    return files.map(tf.io.read_file).map(tf.strings.length).batch(batch)
+
+
+def iterable(ctx: Any, folder: str, seconds: float = 0.0) -> Any:
+    """Yield rows from Python, which ends at the first error."""
+    for path in _files(ctx, folder, "jsonl"):
+        for line in Path(path).read_text().splitlines():
+            time.sleep(seconds)
+            yield np.int64(json.loads(line)["id"])
