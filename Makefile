@@ -114,7 +114,7 @@ integration: $(SYNCED) $(DRAWING) $(DATA) ## Run tests with real processes on th
 portability: $(SYNCED) examples/digits/data ## Run tests and the digits example without the calls that macOS lacks
 	python -m testing.portability
 
-arm64: $(SYNCED) ## Test the native ops on arm64, under emulation (root on Debian, 5 min): make arm64 VERSIONS=2.21.0
+arm64: $(SYNCED) ## Test the native ops on arm64, under emulation (root on Debian): make arm64 VERSIONS=2.21.0
 	python -m testing.portability.arm64 $(VERSIONS)
 
 frameworks: $(SYNCED) ## Run the tests with PyTorch, JAX, Keras and their trainers (once: an environment of 6 GB)

@@ -100,8 +100,8 @@ def _abandoned(dice: random.Random, drawn: Delivery) -> Delivery:
     """Draw loops that leave iterators, whose threads read bursts of units ahead of them."""
     data = Data(rows=(40, 40), row_bytes=24)
     faults = (Fault("rewind_trainer", step=step) for step in range(2, 14))
-    plain = _plain(drawn, replace(_ALONE, ring_steps=dice.choice((3, 6))), data, *faults)
-    return replace(plain, prefetch=dice.choice((1, 2, 4)), preempt=0.3, stall=0.1)
+    plain = _plain(drawn, replace(_ALONE, ring_steps=6), data, *faults)
+    return replace(plain, prefetch=4, preempt=0.5, stall=0.1)
 
 
 def _resplit(dice: random.Random, drawn: Delivery) -> Delivery:

@@ -107,7 +107,8 @@ HARMLESS = frozenset(
     "dataset.type dataset.entryPoint.args dataset.entryPoint.source.type "
     "dataset.entryPoint.source.path processingMode "
     "numSplits partitions seed epochs batching.globalBatchSize batching.remainder "
-    "determinism sidecar.readAhead sidecar.timeoutSeconds sidecar.transfer suspend "
+    "determinism badRecords.onError badRecords.maxPerSplit badRecords.maxPercent "
+    "sidecar.readAhead sidecar.timeoutSeconds sidecar.transfer suspend "
     "tfDataService.staticSharding workers.template.spec.terminationGracePeriodSeconds "
     # Numbers of pods, CPU and memory, which quotas and InputPolicies limit.
     "workers.replicas workers.autoscaling.minReplicas workers.autoscaling.maxReplicas "

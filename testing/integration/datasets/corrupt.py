@@ -124,7 +124,7 @@ def vectorized(ctx: Any, folder: str, batch: int) -> tf.data.Dataset:
 
 
 def missing(ctx: Any, folder: str, batch: int) -> tf.data.Dataset:
-    """Read each record from a file that does not exist for one of them."""
+    """Read three files, of which the second one does not exist."""
     del ctx
     names = [f"{folder}/000.jsonl", f"{folder}/absent", f"{folder}/001.jsonl"]
     files = tf.data.Dataset.from_tensor_slices(names)

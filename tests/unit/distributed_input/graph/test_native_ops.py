@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import xxhash
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import SpecError
@@ -121,7 +121,7 @@ def check(spec: Any, batch: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # QEMU
 @given(batches())
 def test_packs_any_rows_as_python_does(batch: dict[str, Any]) -> None:
     check(loose_spec(batch), batch)

@@ -129,9 +129,8 @@ class SkippedRecords:
     def wait_sent(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for the dispatcher to get all records.
 
-        Return whether it has all.
-
-        Otherwise, a worker that dies would take records with it whose splits nobody runs again.
+        Return whether it has all. Nobody runs a split again that has ended. If the worker died
+        then, the records that were not sent would be missing from the list.
         """
         with self._changed:
             if self._wake is None or not self._unsent:
