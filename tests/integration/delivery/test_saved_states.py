@@ -39,7 +39,8 @@ def test_a_split_continues_on_another_worker(own_cluster: Cluster, dataset: str,
     assert sorted(found) == list(range(ROWS))
     assert found != sorted(found)
     (row,) = resumed_rows(other, how)
-    assert row > 400
+    # how often states are saved depends on what they cost here
+    assert (400 if how == SKIPPED else 0) < row <= ROWS
 
 
 @pytest.mark.parametrize(("dataset", "how"), [("computed", RESTORED), ("timed_python", SKIPPED)])
