@@ -288,10 +288,12 @@ def uses_proxies(schedule: Schedule) -> bool:
 def spec(schedule: Schedule) -> dict[str, Any]:
     """Return the resolved spec for the sidecars of a schedule."""
     topology, data = schedule.topology, schedule.data
+    weights = {f"s{number}": weight for number, weight in enumerate(topology.weights)}
     return {
         "dataset": {"entryPoint": _entry(data), "args": _arguments(topology, data)},
         "processingMode": topology.mode,
-        "numSplits": len(data.rows),
+        "numSplits": len(data.rows) // max(1, len(weights)),
+        "mixture": {"weights": weights, "onExhausted": "stop"},
         "partitions": topology.partitions,
         "seed": topology.seed,
         "epochs": topology.epochs,

@@ -14,7 +14,7 @@ import numpy as np
 
 from testing.chaos import rows
 from testing.chaos.consumers import Rows
-from testing.chaos.reference import Reference
+from testing.chaos.reference import MixedReference, Reference
 from testing.chaos.schedule import Schedule
 
 
@@ -194,8 +194,10 @@ class Ledger:
                 self._order_lost = True  # already reported
                 return
 
-    def _new_reference(self) -> Reference:
-        return Reference(self._schedule.topology, self._schedule.data, self.epoch)
+    def _new_reference(self) -> Reference | MixedReference:
+        topology, data = self._schedule.topology, self._schedule.data
+        kind = MixedReference if topology.weights else Reference
+        return kind(topology, data, self.epoch)
 
     def _count(self, epoch: int, steps: Sequence[Step]) -> None:
         """Count lost and repeated rows: over all consumers, or of each one in parallel epochs."""

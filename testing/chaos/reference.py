@@ -11,6 +11,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from distributed_input.api.hashing import mix
+from distributed_input.api.proto import types_pb2
+from distributed_input.order import mixture
 from distributed_input.order import splits as assignment
 from testing.chaos import rows
 from testing.chaos.schedule import Data, Topology
@@ -93,6 +95,57 @@ class Reference:
         if self._topology.whole:
             return self._topology.replicas
         return self._topology.batch // consumers
+
+
+class MixedReference:
+    """One epoch of a mixture; see `Reference`. `deal` and `Mixer.takes` are the product's."""
+
+    def __init__(self, topology: Topology, data: Data, epoch: int) -> None:
+        self._sources, self._partitions = len(topology.weights), topology.partitions
+        each = len(data.rows) // self._sources
+        job = types_pb2.Job(
+            seed=topology.seed,
+            partitions=topology.partitions,
+            global_batch_size=topology.batch,
+            num_splits=len(data.rows),
+            sources=[types_pb2.Job(num_splits=each)] * self._sources,
+            exhaustion=types_pb2.STOP,
+        )
+        self._lists = [
+            deque(
+                rows.row_id(split, row)
+                for split in splits
+                for row in range(rows.rows_in(data.rows, data.vary, epoch, split))
+            )
+            for splits in mixture.deal(job, epoch)
+        ]
+        weights = mixture.whole_weights(topology.weights)
+        self._mixer = mixture.Mixer(job, [types_pb2.Weights(weights=weights)])
+        self._step = 0
+
+    @property
+    def left(self) -> int:
+        """Number of rows that no step has taken yet."""
+        return sum(map(len, self._lists))
+
+    def accept(self, consumers: int, taken: Taken) -> str | None:
+        """Take the rows of one step. Return a description if they are not the required rows."""
+        takes = self._mixer.takes(self._step)
+        self._step += 1
+        for consumer, got in enumerate(taken):
+            own = assignment.partitions_of(consumer, consumers, self._partitions)
+            lists = [s * self._partitions + p for p in own for s in range(self._sources)]
+            required = [self._lists[one].popleft() for one in lists for _ in range(takes[one])]
+            if list(got or []) != required:
+                shown = f"{_format_rows(got)}, not {_format_rows(required)}"
+                return f"consumer {consumer} got rows {shown}"
+        return None
+
+    def over(self, consumers: int) -> bool:
+        """Return whether a list has too few rows for the next step, of any number of consumers."""
+        del consumers
+        takes = self._mixer.takes(self._step)
+        return any(len(rows) < take for rows, take in zip(self._lists, takes, strict=True))
 
 
 def _partitions(

@@ -44,6 +44,8 @@ class Topology:
         ring_steps: number of steps that fit into shared memory.
         proxied: whether a proxy stands between sidecars and workers.
         slow_worker: extra milliseconds that the first worker needs for a row.
+        weights: weights of the sources of a mixture that stops; (): no mixture. Each source has as
+            many of the splits.
         jobs: number of jobs that read the input at once and share the workers' rows. The steps of
             the first job time the faults. Each job has all consumers and a separate ledger.
     """
@@ -63,6 +65,7 @@ class Topology:
     proxied: bool = False
     slow_worker: float = 0.0
     jobs: int = 1
+    weights: tuple[int, ...] = ()
 
     @property
     def whole(self) -> bool:

@@ -116,6 +116,30 @@ def _beside(dice: random.Random, drawn: Delivery) -> Delivery:
     return replace(drawn, pod="own")
 
 
+def _mixed(dice: random.Random, drawn: Delivery) -> Delivery:
+    """Draw a mixture that stops when one of its sources has ended, and any faults."""
+    old = drawn.schedule.topology
+    partitions = old.consumers * dice.choice((1, 2)) if old.parallel else old.partitions
+    weights = dice.choice(((1, 1), (3, 1), (5, 3, 2), (1, 2, 1, 9)))
+    topology = replace(
+        old,
+        partitions=partitions,
+        batch=partitions * dice.choice((1, 2, 3, 5)),
+        remainder="drop",
+        mode="distributed_epoch",
+        replicas=1,
+        weights=weights,
+    )
+    splits = len(weights) * partitions * dice.choice((1, 2))
+    data = replace(
+        drawn.schedule.data,
+        rows=tuple(dice.randrange(1, 20) for _ in range(splits)),
+        graph=False,
+        flaky=False,
+    )
+    return replace(drawn, schedule=replace(drawn.schedule, topology=topology, data=data))
+
+
 CASES: dict[str, Callable[[random.Random, Delivery], Delivery]] = {
     "beside": _beside,
     "flaky": _flaky,
@@ -127,9 +151,10 @@ CASES: dict[str, Callable[[random.Random, Delivery], Delivery]] = {
     "idle": _idle,
     "restored": _restored,
     "resplit": _resplit,
+    "mixed": _mixed,
 }
 
-DRAWN = ("flaky", "flaky", "held", "restarted", "restarted", "forgotten", *tuple(CASES)[-3:])
+DRAWN = ("flaky", "flaky", "held", "restarted", "restarted", "forgotten", *tuple(CASES)[-4:])
 """The cases that some seeds draw."""
 
 GUARDS = {

@@ -17,6 +17,7 @@ import numpy as np
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.order.jobs import DatasetFacts, complete
+from distributed_input.order.mixture_jobs import combine, source_draft
 from distributed_input.rows.elements import ElementSpec, Leaf
 from distributed_input.worker.states.saved_state import KEY_BYTES
 from testing.chaos import rows
@@ -37,6 +38,9 @@ def _arguments(args_json: str) -> dict[str, Any]:
 
 def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> types_pb2.Job:
     """Complete a draft, as the worker does for a dataset whose splits run in its own threads."""
+    if draft.sources:
+        drafts = (source_draft(draft, source) for source in draft.sources)
+        return combine(draft, [describe(one, relaxed, room) for one in drafts])
     arguments = _arguments(draft.entry_point.args_json)
     leaves = [
         Leaf("data", "dense", "uint8", (arguments["size"],)),
@@ -118,6 +122,8 @@ class NumpySplits:
         row = ElementSpec.from_json(job.row_spec)
         arguments = _arguments(job.entry_point.args_json)
         context_seed = rows.context_seed(seed, epoch, None)
+        if source := job.entry_point.source:  # the arguments have the splits of all sources
+            split += job.num_splits * int(source[1:])
 
         def elements(first: int) -> Iterator[dict[str, Any]]:
             each = self._elements(arguments, context_seed, epoch, split, first)

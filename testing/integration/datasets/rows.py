@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -100,3 +101,24 @@ def write_files(folder: Any, sizes: Sequence[int]) -> str:
                 writer.write(row.to_bytes(8, "little"))
                 row += 1
     return f"{folder}/part-*.tfrecord"
+
+
+def mixed(ctx: Any, sizes: Mapping[str, int], delay: float = 0) -> tf.data.Dataset:
+    """Return shuffled rows of one of the sources: those of source s, by name, start at s * 10,000.
+
+    With a `delay`, each row takes so many seconds.
+    """
+    first = 10_000 * sorted(sizes).index(ctx.source)
+    dataset = _sharded(tf.data.Dataset.range(first, first + sizes[ctx.source]), ctx).shuffle(50)
+    if delay:
+        dataset = dataset.map(lambda row: tf.numpy_function(_slow(delay), [row], tf.int64))
+        dataset = dataset.map(lambda row: tf.ensure_shape(row, []))
+    return _with_values(dataset)
+
+
+def _slow(seconds: float) -> Callable[[Any], Any]:
+    def wait(row: Any) -> Any:
+        time.sleep(seconds)
+        return row
+
+    return wait

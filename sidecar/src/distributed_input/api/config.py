@@ -20,6 +20,7 @@ from distributed_input.api.errors import ConfigError
 PROCESSING_MODES = ("distributed_epoch", "parallel_epochs")
 REMAINDERS = ("keep", "drop", "pad")
 TRANSFERS = ("auto", "grpc")
+EXHAUSTIONS = ("repeat", "stop")
 DETERMINISMS = ("strict", "warn", "relaxed")
 ON_ERRORS = ("fail", "skip")
 
@@ -57,6 +58,18 @@ class BatchingConfig:
     """Rows per step over all trainers. None: the dataset defines it."""
     remainder: str = "keep"
     """One of REMAINDERS."""
+
+
+@dataclass(frozen=True)
+class MixtureConfig:
+    """The sources of a mixture."""
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each source, by its name. Empty: no mixture."""
+    on_exhausted: str = "repeat"
+    """One of EXHAUSTIONS."""
+    schedule: Sequence[Mapping[str, Any]] = ()
+    """Changes of the weights: objects with `step` and `weights`, by increasing step."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,7 @@ class InputConfig:
     determinism: str = "warn"
     """One of DETERMINISMS."""
     sidecar: DeliveryConfig = DeliveryConfig()
+    mixture: MixtureConfig = MixtureConfig()
     bad_records: BadRecordsConfig = BadRecordsConfig()
 
     def to_json(self) -> dict[str, Any]:
@@ -109,6 +123,8 @@ class InputConfig:
         source = {key: one for key, one in result["dataset"]["source"].items() if one is not None}
         result["dataset"]["source"] = source or {"image": True}
         result["dataset"]["fromTrainer"] = self.dataset.from_trainer
+        if not self.mixture.weights:
+            del result["mixture"]  # older images do not know it
         return result
 
     @classmethod
@@ -123,6 +139,7 @@ class InputConfig:
         whole = _Fields(value, where)
         dataset, batching = whole.section("dataset"), whole.section("batching")
         source, sidecar = dataset.section("source"), whole.section("sidecar")
+        mixture = whole.section("mixture")
         bad = whole.section("badRecords")
         return cls(
             DatasetConfig(
@@ -145,6 +162,14 @@ class InputConfig:
                 sidecar.number("timeoutSeconds", DeliveryConfig.timeout_seconds),
                 sidecar.count("bufferBytes", DeliveryConfig.buffer_bytes),
                 sidecar.choice("transfer", TRANSFERS, DeliveryConfig.transfer),
+            ),
+            MixtureConfig(
+                mixture.weights("weights"),
+                mixture.choice("onExhausted", EXHAUSTIONS, MixtureConfig.on_exhausted),
+                tuple(
+                    {"step": change.count("step", 0), "weights": change.weights("weights")}
+                    for change in mixture.sections("schedule")
+                ),
             ),
             BadRecordsConfig(
                 bad.choice("onError", ON_ERRORS, BadRecordsConfig.on_error),
@@ -180,6 +205,14 @@ class _Fields:
     def mapping(self, key: str) -> dict[str, Any]:
         return dict(self._get(key, {}, lambda one: isinstance(one, Mapping), "an object"))
 
+    def sections(self, key: str) -> list[_Fields]:
+        values = self._get(key, (), lambda one: isinstance(one, (list, tuple)), "a list")
+        return [_Fields(one, f"{self._path(key)}[{at}]") for at, one in enumerate(values)]
+
+    def weights(self, key: str) -> dict[str, float]:
+        section = self.section(key)
+        return {name: float(section.number(name, 0, zero=True)) for name in self.mapping(key)}
+
     def text(self, key: str) -> Any:
         return self._get(key, None, lambda one: isinstance(one, str), "a string") or None
 
@@ -188,9 +221,13 @@ class _Fields:
             key, default, lambda one: type(one) is int and one >= 0, "a whole number of 0 or more"
         )
 
-    def number(self, key: str, default: float) -> Any:
+    def number(self, key: str, default: float, *, zero: bool = False) -> Any:
+        expected = "a number of 0 or more" if zero else "a number above 0"
         return self._get(
-            key, default, lambda one: type(one) in (int, float) and one > 0, "a number above 0"
+            key,
+            default,
+            lambda one: type(one) in (int, float) and (one > 0 or (zero and one == 0)),
+            expected,
         )
 
     def choice(self, key: str, choices: Sequence[str], default: str) -> str:

@@ -23,8 +23,9 @@ MAX_FAILURE_TEXT = 512
 
 
 def dataset_name(job: types_pb2.Job) -> str:
-    """Return the name of a job's dataset: its entry point, or a part of its id."""
-    return job.entry_point.target or f"of the trainer ({job.dataset_id[:12]})"
+    """Return the name of a job's dataset: its entry point and source, or a part of its id."""
+    name, source = job.entry_point.target, job.entry_point.source
+    return f"{name} ({source})" if source else name or f"of the trainer ({job.dataset_id[:12]})"
 
 
 def stall_text(stalled: types_pb2.StalledSplit) -> str:

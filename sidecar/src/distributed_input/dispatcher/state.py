@@ -23,8 +23,10 @@ from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.skipped import SkipLedger
 from distributed_input.dispatcher.workers import WorkerRegistry
 from distributed_input.link.statuses import InvalidRequestError
+from distributed_input.order import mixture
 from distributed_input.runtime import metrics
 
+_MOST_BORDERS = 256  # of a partition that never ends
 _MAX_ROWS = 1 << 62
 
 
@@ -173,21 +175,23 @@ class DispatcherState:
             response.contradiction = conflicts[0]
             return conflicts
         entry.facts.forget(oldest, self.limits.fact_epochs)
+        if mixture.never_ends(entry.job):
+            entry.facts.trim(_MOST_BORDERS)
         others = entry.facts.messages(beat.epoch - 1, lambda p: p % beat.count != beat.index)
         response.facts.extend(others)
         response.failed_epoch, response.failed = entry.consumers.failure(
-            beat, entry.facts, entry.job.partitions
+            beat, entry.facts, mixture.lists_of(entry.job)
         )
         return conflicts
 
 
 def check_fact(fact: PartitionFact, job: types_pb2.Job) -> None:
     """Raise InvalidRequestError, which names the field, if a job has no such partition or split."""
-    if fact.partition >= job.partitions:
+    if fact.partition >= mixture.lists_of(job):
         raise InvalidRequestError(
-            f"facts.partition: {fact.partition}, but the job has {job.partitions} partitions"
+            f"facts.partition: {fact.partition}, but the job has {mixture.lists_of(job)} partitions"
         )
-    if fact.first_ordinal + len(fact.split_rows) > job.num_splits:
+    if not mixture.never_ends(job) and fact.first_ordinal + len(fact.split_rows) > job.num_splits:
         raise InvalidRequestError(
             f"facts.split_rows: {fact.first_ordinal} + {len(fact.split_rows)} splits in a "
             f"partition, but the job has {job.num_splits} splits"

@@ -143,7 +143,8 @@ class SplitInputContext(tf.distribute.InputContext):
     `num_replicas_in_sync` is always 1: a dataset must not depend on the trainers. `varies`: the
     dataset may differ between epochs, because `seed` or `epoch` was read. `knows_split`: it may
     differ between splits, because the split was read. `global_batch_size` is the argument of
-    `get_per_replica_batch_size`; None before the first call.
+    `get_per_replica_batch_size`; None before the first call. `source`: name of the source of a
+    mixture, of which this is a split; "" without a mixture.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class SplitInputContext(tf.distribute.InputContext):
         partitions: int | Callable[[int], int],
         seed: int = 0,
         epoch: int = 0,
+        source: str = "",
     ) -> None:
         """Create the context of one split.
 
@@ -162,6 +164,7 @@ class SplitInputContext(tf.distribute.InputContext):
         self._partitions = partitions
         self._seed = seed
         self._epoch = epoch
+        self.source = source
         self.varies = False
         self.knows_split = False
         self.global_batch_size: int | None = None

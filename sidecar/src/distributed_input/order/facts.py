@@ -9,7 +9,7 @@ dataset is not a function of (seed, epoch, split), or two runs differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -125,6 +125,15 @@ class FactStore:
                     self._messages[key] = self._known[key].messages(*key)
                 found += self._messages[key]
         return found
+
+    def trim(self, most: int) -> None:
+        """Remove all but the last `most` borders of each partition, once it has twice as many."""
+        for key, known in self._known.items():
+            if len(known.borders) > 2 * most:
+                last = sorted(known.borders)[-most:]
+                borders = {0: 0, **{ordinal: known.borders[ordinal] for ordinal in last}}
+                self._known[key] = replace(known, borders=borders)
+                self._messages.pop(key, None)
 
     def forget(self, before: int, most_epochs: int = 0) -> None:
         """Remove epochs before `before`, and all but the newest `most_epochs` unless that is 0."""

@@ -10,6 +10,7 @@ import hashlib
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.order import mixture
 from distributed_input.order.jobs import input_of
 
 FORMAT = 1
@@ -45,6 +46,8 @@ def stamp(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
         position.format = FORMAT
         position.num_splits = job.num_splits
         position.mode = job.mode
+        position.sources.extend(_sources(job))
+        position.exhaustion = job.exhaustion
         accept_dataset(position, job)
 
 
@@ -80,6 +83,12 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
             modes.get(position.mode, f"unknown ({position.mode})"),
             modes[job.mode],
         ),
+        ("spec.mixture.weights of", list(position.sources), _sources(job)),
+        (
+            "spec.mixture.onExhausted",
+            types_pb2.Exhaustion.Name(position.exhaustion).title(),
+            types_pb2.Exhaustion.Name(job.exhaustion).title(),
+        ),
     ]
     for field, saved, now in fields:
         if saved != now:
@@ -90,6 +99,11 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
             )
     _check_order(position, job)
     _check_dataset(position, job)
+
+
+def _sources(job: types_pb2.Job) -> list[str]:
+    """Return the names of a mixture's sources, with their numbers of splits."""
+    return [f"{one.entry_point.source} ({one.num_splits} splits)" for one in job.sources]
 
 
 def check_format(position: trainer_pb2.Position) -> None:
@@ -113,8 +127,9 @@ def check_form(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
         and (trainers <= job.partitions or not is_shared)
         and position.base_step <= position.step
         and position.extra_units < (_MAX_UNITS if job.global_batch_size else max(1, own))
-        and len(position.base_rows) in (0, job.partitions)
-        and len(position.anchors) in (0, job.partitions)
+        and len(position.base_rows) in (0, mixture.lists_of(job))
+        and len(position.anchors) in (0, mixture.lists_of(job))
+        and mixture.is_log(position.weights, len(job.sources), position.base_step)
     )
     if not fits:
         raise PositionError(

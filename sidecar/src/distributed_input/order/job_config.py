@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 
-from distributed_input.api.config import InputConfig
+from distributed_input.api.config import InputConfig, MixtureConfig
 from distributed_input.api.proto import types_pb2
+from distributed_input.order.mixture import whole_weights
 
 _MODES = {
     "distributed_epoch": types_pb2.DISTRIBUTED_EPOCH,
     "parallel_epochs": types_pb2.PARALLEL_EPOCHS,
 }
+_EXHAUSTIONS = {"repeat": types_pb2.REPEAT, "stop": types_pb2.STOP}
 _REMAINDERS = {"keep": types_pb2.KEEP, "drop": types_pb2.DROP, "pad": types_pb2.PAD}
 
 
@@ -38,6 +41,26 @@ def job_of_config(name: str, config: InputConfig) -> types_pb2.Job:
         job.entry_point.target = config.dataset.entry_point
         job.entry_point.args_json = json.dumps(dict(config.dataset.args), sort_keys=True)
         job.entry_point.path = config.dataset.source.path or ""
-        content = job.entry_point.SerializeToString(deterministic=True)
-        job.dataset_id = hashlib.sha256(content).hexdigest()
+        job.dataset_id = _dataset_id(job.entry_point)
+    if config.mixture.weights:
+        _mix(job, config.mixture)
     return job
+
+
+def _mix(job: types_pb2.Job, mixture: MixtureConfig) -> None:
+    """Make a job a mixture, in place. Its sources are sorted by name."""
+    names = sorted(mixture.weights)
+    for name in names:
+        source = job.sources.add(entry_point=job.entry_point)
+        source.entry_point.source = name
+        source.dataset_id = _dataset_id(source.entry_point)
+    log: list[tuple[int, Mapping[str, float]]] = [(0, mixture.weights)]
+    log += [(change["step"], change["weights"]) for change in mixture.schedule]
+    for step, weights in log:
+        job.weights.add(step=step, weights=whole_weights([weights[name] for name in names]))
+    job.exhaustion = _EXHAUSTIONS[mixture.on_exhausted]
+    job.remainder = types_pb2.DROP  # only whole steps have the shares
+
+
+def _dataset_id(entry_point: types_pb2.EntryPoint) -> str:
+    return hashlib.sha256(entry_point.SerializeToString(deterministic=True)).hexdigest()

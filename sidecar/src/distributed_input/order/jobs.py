@@ -34,7 +34,7 @@ _COMPLETED = (
     "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
     " definitions definition_version read_amplification split_bytes"
     " shard_policy split_bytes_at_most order_version run first_run shards_by_split"
-    " indexed_rows"
+    " indexed_rows sources"
 ).split()
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -178,6 +178,9 @@ def is_completed(draft: types_pb2.Job, job: types_pb2.Job) -> bool:
     for name in ("partitions", "num_splits", "global_batch_size"):
         if getattr(draft, name) not in (0, getattr(job, name)):
             return False
+    sources = [[one.dataset_id for one in each.sources] for each in (draft, job)]
+    if sources[0] != sources[1]:
+        return False
     given, completed = types_pb2.Job(), types_pb2.Job()
     given.CopyFrom(draft)
     completed.CopyFrom(job)

@@ -11,6 +11,7 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.order import splits
+from distributed_input.order.mixture import lists_of
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Share:
     """What consumer `consumer` of `consumers` takes in a step.
 
     Attributes:
-        partitions: the partitions that it owns, ascending.
+        partitions: the partitions that it owns, ascending; in a mixture, its lists of splits.
         batch: rows that it takes in a step.
         quota: rows from each of its partitions per step, until a partition ends.
         unit_rows: rows of a unit, which one replica gets; 1 for whole elements.
@@ -66,13 +67,22 @@ def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 
                 f"each needs at least one. Set it to {consumers} or more"
             )
         splits.check_topology(rows, partitions, consumers)
-        own = tuple(splits.partitions_of(consumer, consumers, partitions))
+        own = tuple(splits.partitions_of(consumer, consumers, lists_of(job)))
         batch = len(own) if whole else _each(rows, consumers, "trainers")
     if whole:
         return Share(consumer, consumers, own, batch, 1, 1, batch, whole)
     unit = _each(batch, replicas, "replicas of a trainer")
-    quota = max(1, batch // len(own))
+    quota = max(1, batch * max(1, len(job.sources)) // len(own))
     return Share(consumer, consumers, own, batch, quota, unit, replicas, whole)
+
+
+def check_lineage(job: types_pb2.Job, requested: bool) -> None:
+    """Raise ConfigError if units are requested to name their rows, and cannot."""
+    if requested and job.sources:
+        raise ConfigError(
+            "connect(lineage=True): the rows of a mixture (spec.mixture) do not have names yet. "
+            "Remove it, and let dataset_fn return a key of each row as a component"
+        )
 
 
 def seed_of(job: types_pb2.Job, consumer: int) -> int:

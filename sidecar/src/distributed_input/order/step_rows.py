@@ -51,6 +51,11 @@ def job_of(position: trainer_pb2.Position) -> types_pb2.Job:
         global_batch_size=position.global_batch_size,
     )
     identity.check_format(position)
+    if position.sources:
+        raise PositionError(
+            "the rows of a step of a mixture (spec.mixture) cannot be computed yet: let "
+            "dataset_fn return a key of each row as a component, and record it in the loop"
+        )
     if not job.partitions or not job.num_splits:
         raise PositionError("the position was saved before the input was read: it has no steps")
     identity.check_form(position, job)

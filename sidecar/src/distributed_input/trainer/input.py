@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from distributed_input.api.environment import DIR_ENV, JOB_ENV
 from distributed_input.api.errors import ConfigError, DistributedInputError, PositionError, short
 from distributed_input.api.proto import types_pb2
+from distributed_input.order import mixture
 from distributed_input.order.jobs import check_name
 from distributed_input.order.share import are_divided
 from distributed_input.trainer import launchers, position_log
@@ -385,6 +386,44 @@ class Input:
         same thread restores and iterates. All other running iterators raise PositionError.
         """
         self._consumer.restore(position_log.parse(position))
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Change the weights of the sources of a mixture from the next step of the loop on.
+
+        Call it in all trainers after the same step, with the same weights. They stay in force until
+        the end of the epoch, and are a part of each position. They replace the rest of
+        `spec.mixture.schedule`. What was read ahead is read again: that takes as long as a restore.
+
+        As `restore` does, this moves a running iterator of `distribute`. All other running
+        iterators raise PositionError: iterate again, which continues at the next step.
+
+        Args:
+            weights: the weight of each source, by name. 0: no rows.
+
+        Raises:
+            ConfigError: the input is no mixture, it has other sources, or several ranks read the
+                same batches.
+            PositionError: the number of consumed batches is unknown, or the epoch is over.
+        """
+        if self._consumer.welcome.readers > 1:
+            raise ConfigError(
+                "set_weights: not possible for ranks that read the same batches (data_size): they "
+                "could not all change at once. Use spec.mixture.schedule"
+            )
+        position = position_log.parse(self.position())
+        job = self._consumer.opened.job
+        if not position.num_splits or not job.num_splits:  # it may only have been restored
+            raise PositionError(
+                "set_weights: the input was not read yet. Set the first weights in "
+                "spec.mixture.weights, and call this after the first step"
+            )
+        if position.end:
+            raise PositionError(
+                "set_weights: the epoch is over, and the next one begins with the weights of "
+                "spec.mixture. Call it after the first step of an epoch"
+            )
+        mixture.set_weights(position, job, weights)
+        self._consumer.restore(position)
 
     @short
     def skip_ended_epoch(self) -> bool:

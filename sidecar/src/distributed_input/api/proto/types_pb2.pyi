@@ -16,11 +16,18 @@ class Remainder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KEEP: _ClassVar[Remainder]
     DROP: _ClassVar[Remainder]
     PAD: _ClassVar[Remainder]
+
+class Exhaustion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REPEAT: _ClassVar[Exhaustion]
+    STOP: _ClassVar[Exhaustion]
 DISTRIBUTED_EPOCH: ProcessingMode
 PARALLEL_EPOCHS: ProcessingMode
 KEEP: Remainder
 DROP: Remainder
 PAD: Remainder
+REPEAT: Exhaustion
+STOP: Exhaustion
 
 class ReceivedTotals(_message.Message):
     __slots__ = ("trainer", "rows", "batches", "wait_seconds", "wall_seconds")
@@ -37,14 +44,24 @@ class ReceivedTotals(_message.Message):
     def __init__(self, trainer: _Optional[str] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ...) -> None: ...
 
 class EntryPoint(_message.Message):
-    __slots__ = ("target", "args_json", "path")
+    __slots__ = ("target", "args_json", "path", "source")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     target: str
     args_json: str
     path: str
-    def __init__(self, target: _Optional[str] = ..., args_json: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+    source: str
+    def __init__(self, target: _Optional[str] = ..., args_json: _Optional[str] = ..., path: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
+
+class Weights(_message.Message):
+    __slots__ = ("step", "weights")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    weights: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, step: _Optional[int] = ..., weights: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GraphDataset(_message.Message):
     __slots__ = ("tf_version", "graphs", "shard_policy", "constants")
@@ -59,7 +76,7 @@ class GraphDataset(_message.Message):
     def __init__(self, tf_version: _Optional[str] = ..., graphs: _Optional[_Iterable[bytes]] = ..., shard_policy: _Optional[str] = ..., constants: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most", "order_version", "run", "first_run", "shards_by_split", "indexed_rows", "bad_records")
+    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most", "order_version", "run", "first_run", "shards_by_split", "indexed_rows", "sources", "weights", "exhaustion", "bad_records")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATASET_ID_FIELD_NUMBER: _ClassVar[int]
     ENTRY_POINT_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +104,9 @@ class Job(_message.Message):
     FIRST_RUN_FIELD_NUMBER: _ClassVar[int]
     SHARDS_BY_SPLIT_FIELD_NUMBER: _ClassVar[int]
     INDEXED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    EXHAUSTION_FIELD_NUMBER: _ClassVar[int]
     BAD_RECORDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     dataset_id: str
@@ -115,8 +135,11 @@ class Job(_message.Message):
     first_run: str
     shards_by_split: _containers.RepeatedScalarFieldContainer[bool]
     indexed_rows: int
+    sources: _containers.RepeatedCompositeFieldContainer[Job]
+    weights: _containers.RepeatedCompositeFieldContainer[Weights]
+    exhaustion: Exhaustion
     bad_records: BadRecords
-    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ..., indexed_rows: _Optional[int] = ..., bad_records: _Optional[_Union[BadRecords, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ..., indexed_rows: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[Weights, _Mapping]]] = ..., exhaustion: _Optional[_Union[Exhaustion, str]] = ..., bad_records: _Optional[_Union[BadRecords, _Mapping]] = ...) -> None: ...
 
 class BadRecords(_message.Message):
     __slots__ = ("per_split", "percent")

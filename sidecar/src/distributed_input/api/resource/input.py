@@ -27,6 +27,7 @@ from distributed_input.api.config import (
     DatasetConfig,
     DeliveryConfig,
     InputConfig,
+    MixtureConfig,
 )
 from distributed_input.api.resource.base import Section, cel, immutable
 from distributed_input.api.resource.scalars import (
@@ -42,6 +43,7 @@ from distributed_input.api.resource.sections.dataset import (
     BatchingSpec,
     DatasetSpec,
 )
+from distributed_input.api.resource.sections.mixture import MixtureSpec
 from distributed_input.api.resource.sections.processes import (
     DispatcherSpec,
     SidecarSpec,
@@ -148,6 +150,11 @@ class InputSpec(Section):
     processing_mode: Literal["DistributedEpoch", "ParallelEpochs"] = "DistributedEpoch"
     """Rows of an epoch. DistributedEpoch: the trainers share the rows, each row once.
     ParallelEpochs: each trainer gets every row once. Default: DistributedEpoch."""
+    mixture: MixtureSpec | None = Field(
+        default=None, examples=[{"weights": {"books": 0.3, "web": 0.7}}]
+    )
+    """Sources of the rows, with weights. Needs dataset.type EntryPoint. A change takes effect when
+    the trainers start again. Default: one source."""
     num_splits: Annotated[int, Field(ge=1, le=65536)] | None = Field(default=None, examples=[32])
     """Number of splits of the dataset. A split is the unit of work of a worker. Default: derived
     from the dataset; 4 per partition, and up to 512 if it is large."""
@@ -236,6 +243,28 @@ class InputSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_mixture(self) -> InputSpec:
+        if self.mixture is None:
+            return self
+        if self.dataset.entry_point is None:
+            raise problem(
+                "needs dataset.type EntryPoint: workers call its function for each source",
+                "mixture",
+            )
+        if self.processing_mode == "ParallelEpochs":
+            raise problem(
+                "ParallelEpochs is not possible with mixture: use DistributedEpoch",
+                "processingMode",
+            )
+        if self.batching.remainder == "Pad":
+            raise problem(
+                "Pad is not possible with mixture, which has only whole batches: remove it",
+                "batching",
+                "remainder",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_partitions(self) -> InputSpec:
         rows, partitions = self.batching.global_batch_size, self.partitions
         if not rows or not partitions or rows % partitions == 0:
@@ -287,9 +316,17 @@ def input_config(resource: DistributedInput) -> InputConfig:
             quantity_bytes(spec.sidecar.buffer),
             to_snake(spec.sidecar.transfer),
         ),
+        mixture=_mixture_config(spec.mixture),
         bad_records=BadRecordsConfig(
             to_snake(spec.bad_records.on_error),
             spec.bad_records.max_per_split,
             spec.bad_records.max_percent,
         ),
     )
+
+
+def _mixture_config(mixture: MixtureSpec | None) -> MixtureConfig:
+    if mixture is None:
+        return MixtureConfig()
+    changes = ({"step": one.step, "weights": dict(one.weights)} for one in mixture.schedule)
+    return MixtureConfig(dict(mixture.weights), to_snake(mixture.on_exhausted), tuple(changes))

@@ -28,6 +28,7 @@ from distributed_input.link import statuses
 from distributed_input.link.credentials import Credentials
 from distributed_input.order.job_config import job_of_config
 from distributed_input.order.jobs import full_name, is_completed, set_run
+from distributed_input.order.mixture import lists_of
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.slot_pool import SlotPool
@@ -209,7 +210,7 @@ class JobInput:
             ConfigError: the memory limit has no room for the job's rows.
         """
         parallel = job.mode == types_pb2.PARALLEL_EPOCHS
-        own = sidecar_memory.own_partitions(job.partitions, self.consumers, parallel=parallel)
+        own = sidecar_memory.own_partitions(lists_of(job), self.consumers, parallel=parallel)
         most = self._most_read_ahead(job, own)
         available = sidecar_memory.default_bytes(own, most)
         if self._available_bytes is not None:
@@ -217,7 +218,7 @@ class JobInput:
         ahead = ReadAhead(
             most,
             automatic=self._read_ahead is None,
-            partitions=job.partitions * (self.consumers if parallel else 1),
+            partitions=lists_of(job) * (self.consumers if parallel else 1),
             room=lambda: self.link.pool.room(job.split_bytes),
             least=int(job.split_bytes_at_most),
             step_rows=(job.global_batch_size or job.partitions) // self.consumers,

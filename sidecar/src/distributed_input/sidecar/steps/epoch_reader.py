@@ -8,6 +8,7 @@ import time
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.link.errors import Cancelled
+from distributed_input.order import mixture
 from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.runtime import logs
@@ -23,6 +24,7 @@ from distributed_input.sidecar.streams.stream_context import StreamContext
 
 _log = logs.get("sidecar.reading")
 _ADAPT_SECONDS = 0.5
+_MOST_LENGTHS = 64  # that facts about a list without end have: the rows before them are consumed
 _REMEDY = (
     "Check the worker's log, and what the dataset reads at this row, for example a file or a "
     "service that does not respond. If the dataset needs more time, increase "
@@ -243,6 +245,9 @@ class EpochReader:
         with self._lock:
             for reader in self.partitions.values():
                 reader.pass_ended_splits()
+            if mixture.never_ends(self.source.job):
+                for reader in self.partitions.values():
+                    reader.forget_lengths(_MOST_LENGTHS)
             facts = [
                 dispatcher_pb2.PartitionFact(
                     partition=p,

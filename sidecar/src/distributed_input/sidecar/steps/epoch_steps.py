@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
-from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import splits as assignment
+from distributed_input.order.mixture import SPLIT_MASK, lists_of, log_from
 from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps import resume
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
+from distributed_input.sidecar.steps.mixed_steps import MixedSteps, log_of
 from distributed_input.sidecar.steps.step_barrier import StepBarrier
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition
 
@@ -23,6 +25,7 @@ class EpochSteps:
         share: the consumer's share of the job.
         base_step: step of the epoch from which this pass counts.
         base_rows: rows of each partition consumed at that step.
+        log: the weights of a mixture; (): those of the job.
 
     Attributes:
         barrier: the other consumers' progress.
@@ -30,9 +33,19 @@ class EpochSteps:
     """
 
     def __init__(
-        self, reader: EpochReader, share: Share, base_step: int, base_rows: Sequence[int]
+        self,
+        reader: EpochReader,
+        share: Share,
+        base_step: int,
+        base_rows: Sequence[int],
+        log: Sequence[types_pb2.Weights] = (),
     ) -> None:
-        self.barrier = StepBarrier(reader, share, base_rows)
+        self.mixed = None
+        if reader.source.job.sources:
+            self.mixed = MixedSteps(
+                reader, share, log or reader.source.job.weights, base_step, base_rows
+            )
+        self.barrier = self.mixed or StepBarrier(reader, share, base_rows)
         self.done = 0
         self._reader = reader
         self._job = reader.source.job
@@ -52,16 +65,16 @@ class EpochSteps:
         if position is None:
             for p in share.partitions:
                 reader.open(p, PartitionPosition())
-            return cls(reader, share, 0, [0] * reader.source.job.partitions)
-        return cls(reader, share, position.step, resume.open_at(reader, share, position))
+            return cls(reader, share, 0, [0] * lists_of(reader.source.job))
+        rows = resume.open_at(reader, share, position)
+        return cls(reader, share, position.step, rows, log_of(position, reader.source.job))
 
     def next(self, rows: int) -> Iterator[RowBlock]:
         """Yield the next `rows` rows in the job's order, or fewer at the end of the epoch.
 
         No block crosses the border of a unit, which comes every `unit_rows` rows.
         """
-        live = [p for p, reader in self._reader.partitions.items() if not reader.ended]
-        turns = assignment.batch_turns(live, rows, self._share.quota)
+        turns = self._turns(rows)
         room = unit_rows = self._share.unit_rows
         got: int | None = None
         while True:
@@ -78,6 +91,16 @@ class EpochSteps:
                 got += taken
                 room = room - taken or unit_rows
                 yield from blocks
+
+    def _turns(self, rows: int) -> Generator[tuple[int, int], int, None]:
+        """Yield the turns that fill a batch; see `batch_turns`."""
+        if self.mixed is None:
+            live = [p for p, reader in self._reader.partitions.items() if not reader.ended]
+            yield from assignment.batch_turns(live, rows, self._share.quota)
+            return
+        for one, wanted in self.mixed.turns(self.done):
+            if (yield one, wanted) < wanted:
+                return  # the epoch ends before this step
 
     def close(self) -> None:
         """Close the streams of all partitions."""
@@ -99,26 +122,32 @@ class EpochSteps:
                 prefixes.append(
                     trainer_pb2.Prefix(
                         partition=p,
-                        split=self._reader.plan.deal[p][at.ordinal],
+                        split=self._reader.plan.deal[p][at.ordinal] & SPLIT_MASK,
                         rows=at.prefix.rows,
                         digest=at.prefix.digest,
                         anchor_rows=anchor.rows,
                         anchor_digest=anchor.digest,
                     )
                 )
+        base_step, base_rows = self._base_step, self._base_rows
+        if self.mixed is not None:
+            # The rows are known at each step, so that none has to be computed from the first one.
+            base_step, base_rows = base_step + self.done, self.mixed.rows(self.done).tolist()
         return trainer_pb2.Position(
             job=job.name,
             epoch=self._reader.plan.epoch,
             step=self._base_step + self.done,
             consumers=share.consumers,
             consumer=share.consumer,
-            base_step=self._base_step,
-            base_rows=self._base_rows if any(self._base_rows) else None,
-            anchors=[anchors.get(p, trainer_pb2.Anchor()) for p in range(job.partitions)],
+            base_step=base_step,
+            base_rows=base_rows if any(base_rows) else None,
+            anchors=[anchors.get(p, trainer_pb2.Anchor()) for p in range(lists_of(job))],
             prefixes=prefixes,
             partitions=job.partitions,
             global_batch_size=job.global_batch_size,
             seed=job.seed,
             extra_units=begun,
             units_per_step=share.units if begun else 0,
+            weights=log_from(base_step, self.mixed.log) if self.mixed is not None else (),
+            job_weights=job.weights,
         )

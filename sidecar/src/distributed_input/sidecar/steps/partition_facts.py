@@ -53,6 +53,11 @@ class PartitionFacts:
         with self.changed:
             self._known = FactStore()
 
+    def trim(self, most: int) -> None:
+        """Drop old borders of splits; see `FactStore.trim`."""
+        with self.changed:
+            self._known.trim(most)
+
     def forget_before(self, epoch: int) -> None:
         """Drop the facts of epochs before `epoch`."""
         with self.changed:

@@ -15,8 +15,10 @@ from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import identity
 from distributed_input.order import splits as assignment
+from distributed_input.order.mixture import SPLIT_MASK
 from distributed_input.order.share import Share, share_of
 from distributed_input.rows.prefix import Prefix
+from distributed_input.sidecar.steps import mixed_steps
 from distributed_input.sidecar.steps.epoch_reader import EpochReader
 from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition
@@ -81,6 +83,13 @@ def open_at(reader: EpochReader, share: Share, position: Position) -> list[int]:
     """
     job = reader.source.job
     check_position(position, job, share)
+    if job.sources:
+        consumed = mixed_steps.rows_of(position, job)
+        for one in share.partitions:
+            start = start_of(position, one, consumed[one], reader.plan.deal[one])
+            reader.open(one, start)
+        mixed_steps.check_rows(reader, consumed)
+        return consumed
     totals = known_totals(position)
     while True:
         rows: dict[int, int] = {}
@@ -197,7 +206,7 @@ def start_of(
         if (
             prefix.partition == partition
             and anchor.ordinal < len(splits)
-            and prefix.split == splits[anchor.ordinal]
+            and prefix.split == splits[anchor.ordinal] & SPLIT_MASK
             and prefix.rows <= rows - anchor.rows
         ):
             known = Prefix(prefix.rows, prefix.digest, _anchor_of(prefix))

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distributed_input.api.proto import types_pb2
+from distributed_input.order import mixture
 from distributed_input.order import splits as assignment
+from distributed_input.order.jobs import set_run
 from distributed_input.order.share import seed_of
 from distributed_input.rows.elements import Column, ElementSpec
 
@@ -22,7 +24,9 @@ class EpochPlan:
         epoch: index of the epoch.
         seed: seed of the order of splits.
         columns: columns of a row.
-        deal: splits of every partition, in order, including other consumers' partitions.
+        deal: splits of every partition, in order, including other consumers' partitions. In a
+            mixture, those of every list. A split of a later round has a higher number.
+        sources: the jobs of a mixture's sources, as workers run them.
     """
 
     job: types_pb2.Job
@@ -30,6 +34,7 @@ class EpochPlan:
     seed: int
     columns: Sequence[Column]
     deal: Sequence[Sequence[int]]
+    sources: Sequence[types_pb2.Job] = ()
 
     @classmethod
     def of_job(cls, job: types_pb2.Job, epoch: int, consumer: int) -> EpochPlan:
@@ -41,9 +46,23 @@ class EpochPlan:
             consumer: index of the consumer. In PARALLEL_EPOCHS each one has its own order.
         """
         seed = seed_of(job, consumer)
-        deal = assignment.deal(seed, epoch, job.num_splits, job.partitions)
         columns = ElementSpec.from_json(job.row_spec).columns
-        return cls(job, epoch, seed, columns, deal)
+        if not job.sources:
+            deal = assignment.deal(seed, epoch, job.num_splits, job.partitions)
+            return cls(job, epoch, seed, columns, deal)
+        sources = []
+        for one in job.sources:
+            sources.append(types_pb2.Job())
+            sources[-1].CopyFrom(one)
+            sources[-1].name = job.name
+            set_run(sources[-1], job)
+        return cls(job, epoch, seed, columns, mixture.deal(job, epoch), sources)
+
+    def locate(self, split: int) -> mixture.SourceSplit:
+        """Return the job, the epoch and the number by which workers know a split."""
+        if not self.sources:
+            return mixture.SourceSplit(self.job, self.epoch, split)
+        return mixture.source_split(self.job.num_splits, self.sources, self.epoch, split)
 
     def key(self, split: int) -> int:
         """Return the key of a split in this epoch, by which a worker is chosen."""

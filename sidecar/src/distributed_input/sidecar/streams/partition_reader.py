@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.stalls import dataset_name
+from distributed_input.order.mixture import RepeatedSplits
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.streams.split_stream import SplitStream
@@ -70,6 +72,7 @@ class PartitionReader:
         self._last_state: PartitionPosition | None = None  # when it was closed
         self._closed = False
         self._start_prefix = start.prefix
+        self._empty = 0  # splits without rows, one after the other
         self._open_more()
 
     def read_ahead(self, splits: int) -> None:
@@ -85,6 +88,7 @@ class PartitionReader:
             DistributedInputError: a stream has failed.
         """
         taken: list[RowBlock] = []
+        self._check_rows()
         while rows and not self.ended:
             if not self._streams:
                 self.ended = True
@@ -113,6 +117,7 @@ class PartitionReader:
         self._streams.popleft()
         self._total_replayed += head.total_replayed
         self.lengths.append(head.total)
+        self._empty = 0 if head.total else self._empty + 1
         # An assumed start may lie behind this split's end.
         self._skip = max(0, self._skip - head.total)
         self._before += head.total
@@ -136,8 +141,28 @@ class PartitionReader:
             )
             self._next += 1
 
+    @property
+    def _has_no_rows(self) -> bool:
+        """Whether all splits of a list that repeats were without rows."""
+        return isinstance(self._splits, RepeatedSplits) and self._empty >= self._splits.period
+
+    def _check_rows(self) -> None:
+        """Raise DatasetFnError if the list repeats splits without rows."""
+        if self._has_no_rows:
+            source = self._context.plan.locate(self._splits[self._ordinal]).job.entry_point.source
+            raise DatasetFnError(
+                f"source {source} of the mixture has no rows in one of the partitions, so it cannot"
+                " repeat. Give every split rows, use fewer spec.partitions, or set "
+                "spec.mixture.onExhausted: Stop"
+            )
+
     def locate(self) -> bool:
-        """Return whether the start was found, or the partition's end before it."""
+        """Return whether the start was found, or the partition's end before it.
+
+        Raises:
+            DatasetFnError: the list repeats splits without rows.
+        """
+        self._check_rows()
         while self._skip and not self.ended:
             if not self._streams:  # the partition has no split
                 self.ended = True
@@ -158,7 +183,7 @@ class PartitionReader:
         A partition may be opened at its last row. Other consumers then wait for its end, although
         this one may wait for them before it takes a row.
         """
-        while not self._closed and not self.ended:
+        while not self._closed and not self.ended and not self._has_no_rows:
             if not self._streams:
                 self.ended = True
                 return
@@ -167,6 +192,13 @@ class PartitionReader:
             if self._skip or not head.exhausted:
                 return
             self._next_split(head)
+
+    def forget_lengths(self, most: int) -> None:
+        """Keep at most so many lengths of splits, those of the last ones."""
+        before = self.lengths[: max(0, len(self.lengths) - most)]
+        self.first_ordinal += len(before)
+        self.first_before += sum(before)
+        del self.lengths[: len(before)]
 
     @property
     def is_full(self) -> bool:
@@ -213,9 +245,9 @@ class PartitionReader:
         if not self._streams:
             return "no split"
         head = self._streams[0]
-        dataset = dataset_name(self._context.plan.job)
+        at = self._context.plan.locate(head.split)
         return (
-            f"split {head.split} of dataset {dataset}, row {head.received}, "
+            f"split {at.split} of dataset {dataset_name(at.job)}, row {head.received}, "
             f"requested from worker {head.worker or '-'}"
         )
 

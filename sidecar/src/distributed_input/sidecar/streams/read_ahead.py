@@ -236,6 +236,8 @@ class UsefulWorkers:
 
 def turns_of(job: types_pb2.Job) -> int:
     """Return the largest number of splits of one partition that are read in one epoch."""
+    if job.sources:
+        return max(-(-one.num_splits // job.partitions) for one in job.sources)
     return 1 if job.infinite else -(-job.num_splits // job.partitions)
 
 
@@ -260,7 +262,7 @@ def useful_workers(
         )
     if streams < splits:
         return UsefulWorkers(streams, f"spec.sidecar.readAhead is {configured}. Remove it")
-    if job.infinite:
+    if job.infinite and not job.sources:
         limit = f"an endless dataset has one split for each of {job.partitions} partitions"
         return UsefulWorkers(splits, f"{limit}. Raise spec.partitions")
     number = "one split" if job.num_splits == 1 else f"{job.num_splits} splits"

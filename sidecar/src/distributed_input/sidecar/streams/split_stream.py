@@ -84,6 +84,7 @@ class SplitStream:
         self.advanced_at = float("-inf")
         self.worker = self.failure = ""
         self._context = context
+        self._at = context.plan.locate(split)
         self._prefix = prefix
         # Borders of blocks: that of the first queued block, those before it, and the later ones.
         self._borders = deque([Prefix()])
@@ -170,9 +171,8 @@ class SplitStream:
     @property
     def problem(self) -> str:
         """Why no rows have come lately, as text for people, or "" if that is unknown."""
-        plan, pool = self._context.plan, self._context.pool
-        dataset = dataset_name(plan.job)
-        return self.failure or pool.stalled(self.worker, dataset, plan.epoch, self.split)
+        at, pool = self._at, self._context.pool
+        return self.failure or pool.stalled(self.worker, dataset_name(at.job), at.epoch, at.split)
 
     @property
     def is_full(self) -> bool:
@@ -197,8 +197,7 @@ class SplitStream:
     def _open(self) -> None:
         """Open the stream on a worker, at the first row not yet received."""
         context = self._context
-        job, epoch = context.plan.job, context.plan.epoch
-        crash = context.pool.crash(job, epoch, self.split)
+        crash = context.pool.crash(*self._at)
         if crash:
             self._fail(DatasetFnError(crash))
             return
@@ -258,7 +257,7 @@ class SplitStream:
             return False
         self._fail(
             UnavailableError(
-                f"split {self.split} of job {self._context.plan.job.name} could not be read for "
+                f"split {self._at.split} of job {self._at.job.name} could not be read for "
                 f"{retry.waited(now):.0f} s (spec.sidecar.timeoutSeconds): {error}"
             )
         )
@@ -305,15 +304,15 @@ class SplitStream:
         self._fail(internal_error(error))
 
     def _request(self) -> worker_pb2.StreamRequest:
-        plan = self._context.plan
+        plan, at = self._context.plan, self._at
         prefix = self._anchored(self._prefix or Prefix(), 0)
         # If a difference is an error, all rows are compared.
         anchor = Prefix() if plan.job.strict else prefix.anchor or Prefix()
         return worker_pb2.StreamRequest(
-            job=plan.job,
+            job=at.job,
             seed=plan.seed,
-            epoch=plan.epoch,
-            split=self.split,
+            epoch=at.epoch,
+            split=at.split,
             start_row=self.received,
             prefix_rows=prefix.rows,
             prefix_digest=prefix.digest,
@@ -396,9 +395,9 @@ class SplitStream:
         plan = self._context.plan
         self._context.stats.mismatches += 1
         message = (
-            f"split {self.split} of epoch {plan.epoch} was replayed on a {block.node} node and "
-            f"{difference}: the dataset is not deterministic, or it has changed. Seed its random "
-            "operations, use one kind of node, and change data only between runs"
+            f"split {self._at.split} of epoch {self._at.epoch} was replayed on a {block.node} node "
+            f"and {difference}: the dataset is not deterministic, or it has changed. Seed its "
+            "random operations, use one kind of node, and change data only between runs"
         )
         if plan.job.strict:
             self._fail(ReplayError(message))

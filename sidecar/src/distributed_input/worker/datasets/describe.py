@@ -15,7 +15,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.graph import buffers, export, sharding, type_specs, user_code
 from distributed_input.graph.definition import caches, canonical
 from distributed_input.graph.user_code import SplitInputContext
-from distributed_input.order import jobs
+from distributed_input.order import jobs, mixture_jobs
 from distributed_input.order.identity import ORDER_VERSION
 from distributed_input.order.indexed import Indexed
 from distributed_input.order.jobs import DatasetFacts
@@ -45,6 +45,9 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
         DatasetFnError: the user's code raised an error.
         SpecError: the elements cannot be sent.
     """
+    if draft.sources:
+        drafts = (mixture_jobs.source_draft(draft, source) for source in draft.sources)
+        return mixture_jobs.combine(draft, [describe(one, relaxed, room) for one in drafts])
     splits = draft.num_splits or jobs.splits_of_draft(draft, jobs.partitions_of_draft(draft))
     context = entry_points.split_context(draft, draft.seed, 0, 0, splits)
     dataset = entry_points.call(draft.entry_point, context, mix(draft.seed))

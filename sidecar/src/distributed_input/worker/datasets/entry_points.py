@@ -78,6 +78,7 @@ def split_context(
         lambda global_batch_size: jobs.partitions_of_draft(job, global_batch_size),
         seed=mix(seed, epoch) & _SEED_MASK,
         epoch=epoch,
+        source=job.entry_point.source,
     )
 
 

@@ -320,6 +320,7 @@ class SplitOpener:
         graph = seeds.reseed(found.graph, of.seed, of.epoch, of.split, found.own)
         is_serial = not self._relaxed and determinism.make_repeatable(graph)
         version = [job.entry_point.target, job.entry_point.args_json]
+        version += [f"source {job.entry_point.source}"] if job.entry_point.source else []
         version += [str(of.seed), str(of.epoch)] if found.varies else []
         files = SplitCaches(of.split, job.num_splits, version)
         return _SeededGraph(graph, is_serial, found.element_spec, files, functions=found.functions)

@@ -99,7 +99,10 @@ class SharedStream:
     def need(self) -> Need:
         """Return who reads the split, and when."""
         request = self.request
-        return Need((request.job.name, request.seed), (request.epoch, request.ordinal))
+        # Sources take turns as jobs do: a heavy one is ahead in its epochs and ordinals.
+        name, source = request.job.name, request.job.entry_point.source
+        reader = f"{name} {source}" if source else name
+        return Need((reader, request.seed), (request.epoch, request.ordinal))
 
 
 def remaining_request(stream: SharedStream) -> worker_pb2.StreamRequest:

@@ -178,7 +178,9 @@ def test_few_fields_are_required():
         "DatasetSpec": ["type"],
         "EntryPointDataset": ["function"],
         "LocalWorkerSpec": ["cpus", "memory"],
+        "MixtureSpec": ["weights"],
         "TemplateContainer": ["name"],
+        "WeightsChange": ["step", "weights"],
     }
 
 

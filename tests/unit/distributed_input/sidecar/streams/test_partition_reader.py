@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distributed_input.api.errors import ConfigError
+from distributed_input.api.errors import ConfigError, DatasetFnError
+from distributed_input.order.mixture import RepeatedSplits
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.streams import partition_reader
@@ -419,3 +420,37 @@ def test_reports_are_about_the_split_that_is_read(
     reader.close()
     assert [one.closed for one in STREAMS] == [False, True, True]
     assert (reader.total_replayed, reader.advanced_at) == (10, float("-inf"))
+
+
+def test_a_list_that_repeats_ends_with_an_error_only_if_all_its_splits_are_empty(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, splits=RepeatedSplits(0, 0, [1, 0], SPLITS))
+    for at, rows in enumerate((0, 2, 0, 1, 0)):
+        STREAMS[at].give(rows, last=True)
+        assert taken(reader, 5) == rows
+    assert [one.split for one in STREAMS[:2]] == [1, 0]
+    assert sorted(one.split for one in STREAMS[2:4]) == [SPLITS, SPLITS + 1]
+    STREAMS[-1].give(0, last=True)
+    assert reader.next(0) == []
+    reader.pass_ended_splits()
+    count = len(STREAMS)
+    reader.pass_ended_splits()
+    assert len(STREAMS) == count, "no more splits are opened"
+    for call in (lambda: reader.next(1), reader.locate):
+        with pytest.raises(DatasetFnError, match="has no rows in one of the partitions"):
+            call()
+
+
+def test_the_first_lengths_of_a_list_that_repeats_are_forgotten(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, splits=RepeatedSplits(0, 0, [0, 1], SPLITS))
+    for at in range(5):
+        STREAMS[at].give(at + 1, last=True)
+        taken(reader, 10)
+    reader.forget_lengths(2)
+    assert (reader.first_ordinal, reader.first_before, reader.lengths) == (3, 6, [4, 5])
+    reader.forget_lengths(2)
+    assert (reader.first_ordinal, reader.first_before, reader.lengths) == (3, 6, [4, 5])
+    assert reader.rows_seen == 15

@@ -1,0 +1,57 @@
+"""Validation of the section `mixture`."""
+
+from __future__ import annotations
+
+import pytest
+
+from distributed_input.api.config import InputConfig, MixtureConfig
+from distributed_input.api.resource.input import input_config
+from distributed_input.api.resource.parse import parse
+from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
+
+FUNCTION = "dataset: {type: EntryPoint, entryPoint: {function: 'a:b'}}\n"
+MIXTURE = FUNCTION + "mixture: {weights: {a: 1, b: 2}%s}"
+SCHEDULE = MIXTURE % ", schedule: [%s]"
+CHANGES = "6: spec.mixture.schedule"
+CHANGE = "6: spec.mixture.schedule[%d].%s"
+INVALID = [
+    ("mixture: {weights: {a: 1}}", "5: spec.mixture", "needs dataset.type EntryPoint"),
+    (FUNCTION + "mixture: {}", "6: spec.mixture.weights", "is missing"),
+    (FUNCTION + "mixture: {weights: {}}", "6: spec.mixture.weights", "has no source"),
+    (FUNCTION + "mixture: {weights: {a: 0}}", "6: spec.mixture.weights", "set one of them above 0"),
+    (FUNCTION + "mixture: {weights: {a: -1}}", "6: spec.mixture.weights.a", "a number from 0"),
+    (FUNCTION + "mixture: {weights: {a b: 1}}", "6: spec.mixture.weights", "name of a source"),
+    (MIXTURE % ", onExhausted: Drop", "6: spec.mixture.onExhausted", "Repeat, Stop"),
+    (SCHEDULE % "{step: 0, weights: {a: 1, b: 1}}", CHANGE % (0, "step"), "at least 1"),
+    (SCHEDULE % "{step: 2, weights: {a: 1}}", CHANGES, "use the same names"),
+    (SCHEDULE % "{step: 2, weights: {a: 0, b: 0}}", CHANGE % (0, "weights"), "above 0"),
+    (
+        SCHEDULE % "{step: 2, weights: {a: 1, b: 1}}, {step: 2, weights: {a: 1, b: 2}}",
+        CHANGES,
+        "sort the changes",
+    ),
+    (
+        MIXTURE % "" + "\nprocessingMode: ParallelEpochs",
+        "7: spec.processingMode",
+        "use DistributedEpoch",
+    ),
+    (
+        MIXTURE % "" + "\nbatching: {remainder: Pad}",
+        "7: spec.batching.remainder",
+        "only whole batches",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "place", "message"), INVALID)
+def test_an_invalid_mixture_gets_a_message(spec: str, place: str, message: str) -> None:
+    check_spec_problem(spec, place, message)
+
+
+def test_the_configuration_of_a_mixture_is_that_of_the_resource() -> None:
+    config = input_config(parse(manifest(SCHEDULE % "{step: 2, weights: {a: 1, b: 0.5}}")))
+    assert config.mixture == MixtureConfig(
+        {"a": 1, "b": 2}, "repeat", ({"step": 2, "weights": {"a": 1, "b": 0.5}},)
+    )
+    assert InputConfig.from_json(config.to_json()) == config
+    assert "mixture" not in input_config(parse(manifest(FUNCTION))).to_json()
