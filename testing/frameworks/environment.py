@@ -1,7 +1,11 @@
-"""A Python with PyTorch, JAX and Keras, and what trains with them. It takes about 6 GB."""
+"""Environments with PyTorch, JAX and Keras and what trains with them, or with other loaders.
+
+The first takes about 6 GB.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import subprocess
 import sys
@@ -16,6 +20,11 @@ PACKAGES = (
     *("keras==3.15.1", "numpy", "grpcio", "protobuf"),
 )
 """The versions that `docs/pytorch.md` and `docs/jax.md` name, and the needs of a trainer."""
+LOADERS = (
+    *("torch==2.15.0", "grain==0.2.18", "mosaicml-streaming==0.13.0", "psutil"),
+    *("numpy", "grpcio", "protobuf"),
+)
+"""Loaders that are measured; Streaming needs other versions of what trainers need."""
 _ROOT = Path(__file__).parents[2]
 
 
@@ -25,18 +34,29 @@ def command(program: str, *arguments: str) -> list[str]:
     Raises:
         subprocess.CalledProcessError: the environment could not be created.
     """
+    return run_module(f"testing.frameworks.{program}", *arguments)
+
+
+def run_module(
+    module: str, *arguments: str, name: str = "frameworks", packages: tuple[str, ...] = PACKAGES
+) -> list[str]:
+    """Return a command that runs a module with this checkout's sources and with these packages.
+
+    Raises:
+        subprocess.CalledProcessError: the environment could not be created.
+    """
     tag = f"{sys.version_info.major}{sys.version_info.minor}"
-    key = hashlib.sha256("\n".join(PACKAGES).encode()).hexdigest()[:12]
-    made = create_once(cache_dir() / f"frameworks-cpython-{tag}-{key}", "frameworks", _make)
+    key = hashlib.sha256("\n".join(packages).encode()).hexdigest()[:12]
+    folder = cache_dir() / f"{name}-cpython-{tag}-{key}"
+    made = create_once(folder, name, functools.partial(_make, packages))
     sources = f"{_ROOT / 'sidecar' / 'src'}:{_ROOT}"
     python = str(made / "bin" / "python")
-    module = f"testing.frameworks.{program}"
     return ["env", f"PYTHONPATH={sources}", python, "-m", module, *arguments]
 
 
-def _make(made: Path) -> None:
+def _make(packages: tuple[str, ...], made: Path) -> None:
     # Relocatable: the folder is renamed after it is complete.
     venv = ("venv", "--quiet", "--relocatable", "--python", sys.executable, made)
-    install = ("pip", "install", "--quiet", "--python", made / "bin" / "python", *PACKAGES)
+    install = ("pip", "install", "--quiet", "--python", made / "bin" / "python", *packages)
     for arguments in (venv, install):
         subprocess.run((uv(), *arguments), check=True)

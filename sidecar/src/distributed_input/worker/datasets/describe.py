@@ -25,6 +25,7 @@ from distributed_input.worker.states.saved_state import StateTimeoutError, withi
 
 _log = logs.get("worker.datasets")
 _MEASURE_SECONDS = 5.0
+_SLOW_SECONDS = 1.0  # of an entry point that returns a dataset that is read by index
 _VALID_SECONDS = 5.0  # jobs that start later describe the dataset again: its files may have changed
 _MAX_WAIT_SECONDS = 60.0
 
@@ -34,11 +35,16 @@ def import_module(draft: types_pb2.Job) -> None:
     entry_points.load(draft.entry_point)
 
 
-def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> types_pb2.Job:
+def describe(
+    draft: types_pb2.Job,
+    relaxed: bool = False,
+    room: int = 0,
+    clock: Callable[[], float] = time.monotonic,
+) -> types_pb2.Job:
     """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
 
     With `relaxed`, the worker does not run datasets serially. `room` is the memory of a worker for
-    the buffers of its open splits; 0: unknown.
+    the buffers of its open splits; 0: unknown. `clock` returns seconds.
 
     Raises:
         ConfigError: the entry point does not exist, or its dataset caches to files in a function.
@@ -50,9 +56,10 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
         return mixture_jobs.combine(draft, [describe(one, relaxed, room) for one in drafts])
     splits = draft.num_splits or jobs.splits_of_draft(draft, jobs.partitions_of_draft(draft))
     context = entry_points.split_context(draft, draft.seed, 0, 0, splits)
+    began = clock()
     dataset = entry_points.call(draft.entry_point, context, mix(draft.seed))
     if not isinstance(dataset, tf.data.Dataset):
-        return _describe_python(draft, dataset, context)
+        return _describe_python(draft, dataset, context, clock() - began)
     element = type_specs.from_tf(dataset.element_spec)
     try:
         definition = canonical.serialize(dataset)
@@ -84,9 +91,12 @@ def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> type
 
 
 def _describe_python(
-    draft: types_pb2.Job, dataset: Iterable[Any] | Indexed, context: SplitInputContext
+    draft: types_pb2.Job,
+    dataset: Iterable[Any] | Indexed,
+    context: SplitInputContext,
+    seconds: float,
 ) -> types_pb2.Job:
-    """Complete the draft of a dataset that is no tf.data.Dataset."""
+    """Complete the draft of a dataset that is no tf.data.Dataset. `seconds`: to make it."""
     function, asked = entry_points.load(draft.entry_point), context.global_batch_size
     name = f"entry point {draft.entry_point.target}"
     if not isinstance(dataset, Indexed):
@@ -106,6 +116,11 @@ def _describe_python(
     job = jobs.complete(draft, DatasetFacts(element, asked, infinite=False, rows=rows))
     job.indexed_rows = rows
     job.order_version = ORDER_VERSION if dataset.shuffle else 0
+    if seconds > _SLOW_SECONDS:
+        job.warnings.append(
+            f"{name} took {seconds:.1f} s, and is called for each split. Move what it loads to a"
+            " function with functools.cache, which each worker calls once"
+        )
     return job
 
 

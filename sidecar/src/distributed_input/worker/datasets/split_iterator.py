@@ -39,6 +39,7 @@ class SplitIterator:
         parallel_calls: elements that the dataset's maps produce at the same time; 0: unknown.
         from_python: whether the dataset is a Python iterable. It may write each element to the same
             memory, and its elements stay as they are.
+        is_indexed: whether its elements are read by index.
         skipped: number of rows of the split before `elements`.
         may_inline: whether the dataset's maps could run in its thread, and do not.
         leaves_of: from an element to its leaves; None: an element has the structure of the row.
@@ -51,6 +52,7 @@ class SplitIterator:
     state: SavableIterator | None = None
     parallel_calls: int = 0
     from_python: bool = False
+    is_indexed: bool = False
     skipped: int = 0
     may_inline: bool = False
     leaves_of: Callable[[Any], list[Any]] | None = None
@@ -106,7 +108,15 @@ def iterate_dataset(
     parallel = identity.parallel_calls if identity is not None else 0
     may_inline = identity is not None and identity.may_inline
     return SplitIterator(
-        elements, row, batched, state, parallel, False, skipped, may_inline, leaves_of, encode
+        elements,
+        row,
+        batched,
+        state,
+        parallel,
+        skipped=skipped,
+        may_inline=may_inline,
+        leaves_of=leaves_of,
+        encode=encode,
     )
 
 

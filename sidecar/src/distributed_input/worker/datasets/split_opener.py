@@ -188,7 +188,9 @@ class SplitOpener:
             skipped = 0 if job.batched else skipped  # an item has many rows
             failed = guards and functools.partial(guards.errors.skip, step="__getitem__")
             elements = found.rows(split, job.num_splits, seed, epoch, skipped, failed)
-            return SplitIterator(elements, row, job.batched, from_python=True, skipped=skipped)
+            return SplitIterator(
+                elements, row, job.batched, from_python=True, is_indexed=True, skipped=skipped
+            )
         if not isinstance(found, tf.data.Dataset):
             return SplitIterator(iter(found), row, job.batched, from_python=True)
         type_specs.check_spec(found.element_spec, element, split)

@@ -24,10 +24,11 @@ from distributed_input.rows.elements import Column
 from distributed_input.rows.prefix import Prefix
 from distributed_input.rows.runs import row_offsets
 from distributed_input.worker import crash_notes
-from distributed_input.worker.crash_notes import Computed
+from distributed_input.worker.crash_notes import Computed, Note
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states.saved_state import StateError
 from distributed_input.worker.states.state_saver import StateSaver
+from distributed_input.worker.streams.joined_rows import JoinedRows
 
 _PROGRESS_SECONDS = 1.0  # between progress reports of a replay
 _NO_DIGESTS: NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -148,18 +149,18 @@ def _encode_elements(
         saver: saves the state of the split between elements.
         included: number of rows after `at` that its digest has already.
     """
-    encoder = split.encode or _in_python(split)
     columns = split.row.columns
     widths = [column.row_bytes for column in columns]
     of = Computed.of(request.job, request.epoch, request.split)
     taken, size = 0, 0  # size: rows of the last element
     with crash_notes.Note(of) as note:
+        read = _reader(split, note)
         while True:
             token = saver.before_element(taken, at) if saver is not None else b""
             began = time.perf_counter()
             note.begin(at.rows, size)
             try:
-                encoded = _next(split, encoder)
+                encoded = read(at.rows)
             except BaseException:
                 # Contexts would take as long for each element as a cheap Python iterable.
                 with _errors_at(split, of, at.rows):
@@ -197,21 +198,28 @@ def _encode_elements(
                     yield block
 
 
+def _reader(split: SplitIterator, note: Note) -> Callable[[int], EncodedRows | None]:
+    """Return the function from the index of a row to the next rows from it on; None at the end."""
+    encoder = split.encode or _in_python(split)
+    if split.is_indexed and not split.batched:
+        return JoinedRows(split.elements, encoder, note).next
+
+    def read(_: int) -> EncodedRows | None:
+        try:
+            element = next(split.elements)
+        except StopIteration:
+            return None
+        run = encoder(element)
+        if split.from_python:
+            return run._replace(buffers=[buffer.copy() for buffer in run.buffers])
+        return run
+
+    return read
+
+
 def _in_python(split: SplitIterator) -> Callable[[Any], EncodedRows]:
     encoder = encode.make_encoder(split.row, split.batched, split.leaves_of)
     return lambda element: EncodedRows(*encoder(element))
-
-
-def _next(split: SplitIterator, encoder: Callable[[Any], EncodedRows]) -> EncodedRows | None:
-    """Return the rows of the next element; None at the end."""
-    try:
-        element = next(split.elements)
-    except StopIteration:
-        return None
-    run = encoder(element)
-    if split.from_python:
-        return run._replace(buffers=[buffer.copy() for buffer in run.buffers])
-    return run
 
 
 @contextlib.contextmanager

@@ -408,6 +408,15 @@ def test_a_dataset_that_is_read_by_index_has_its_number_of_rows(rows: int, split
     assert [leaf.dtype for leaf in row_of(job)] == ["int64"]
 
 
+@pytest.mark.parametrize("seconds", [1.0, 1.5])
+def test_a_slow_call_for_each_split_has_a_warning(seconds: float) -> None:
+    entry = types_pb2.EntryPoint(target="describe_of_test:squares", args_json='{"rows": 10}')
+    times = iter([0.0, seconds])
+    job = describe(types_pb2.Job(name="a", entry_point=entry), clock=lambda: next(times))
+    slow = "describe_of_test:squares took 1.5 s, and is called for each split"
+    assert [slow in text for text in job.warnings] == [True] * (seconds > 1)
+
+
 def test_a_dataset_without_rows_has_no_spec() -> None:
     with pytest.raises(SpecError, match="no elements"):
         described("squares", '{"rows": 0}')

@@ -1,0 +1,115 @@
+"""Local files with rows, and their datasets of PyTorch's map style. Needs numpy alone."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FOLDER = Path(tempfile.gettempdir()) / "di-bench-loaders-1"
+"""Another number for other files."""
+_SHARDS, _TOKENS, _LENGTH = 16, 4096, 1024  # rows of each shard, tokens of each row
+_IMAGES, _SIDE = 256, 128  # images of each shard, pixels
+_NUMBERS = 2_000_000
+
+
+class Tokens:
+    """Rows int32 [1024] of files of 16 MiB, that are mapped to memory: reading costs little."""
+
+    def __init__(self) -> None:
+        files = (FOLDER / "tokens" / f"{shard}.npy" for shard in range(_SHARDS))
+        self._shards = [np.load(file, mmap_mode="r") for file in files]
+
+    def __len__(self) -> int:
+        return _SHARDS * _TOKENS
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.int32]:
+        shard, row = divmod(int(index), _TOKENS)
+        return np.array(self._shards[shard][row])
+
+
+class Images:
+    """Rows float32 [128, 128, 3] that take about 2 ms of CPU: decompressed, and normalized."""
+
+    def __init__(self) -> None:
+        self._shards = _images()
+
+    def __len__(self) -> int:
+        return _SHARDS * _IMAGES
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.float32]:
+        return decoded(self.compressed(index))
+
+    def compressed(self, index: int) -> bytes:
+        """Return the stored bytes of an image."""
+        shard, row = divmod(int(index), _IMAGES)
+        data, ends = self._shards[shard]
+        return data[ends[row] : ends[row + 1]].tobytes()
+
+
+class Numbers:
+    """Two million rows: their indexes, as int64."""
+
+    def __len__(self) -> int:
+        return _NUMBERS
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.int64]:
+        return np.asarray(index, np.int64)
+
+
+DATASETS = {"tokens": Tokens, "images": Images, "numbers": Numbers}
+
+
+def dataset_fn(_: Any, kind: str) -> Any:
+    """Return a dataset for DistributedInput, whose workers read it by index."""
+    return DATASETS[kind]()
+
+
+@functools.cache
+def _images() -> list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
+    """Return the compressed images of each shard, and where each of them ends."""
+    shards = []
+    for shard in range(_SHARDS):
+        with np.load(FOLDER / "images" / f"{shard}.npz") as loaded:
+            shards.append((loaded["data"], loaded["ends"]))
+    return shards
+
+
+def decoded(compressed: bytes) -> npt.NDArray[np.float32]:
+    """Return the normalized pixels of an image."""
+    pixels = np.frombuffer(zlib.decompress(compressed), np.uint8).reshape(_SIDE, _SIDE, 3)
+    image = pixels[:, ::-1].astype(np.float32) / 255
+    image -= image.mean((0, 1))
+    image /= image.std((0, 1)) + 1e-6
+    return image
+
+
+def write() -> None:
+    """Write the files, if they are missing."""
+    if FOLDER.is_dir():
+        return
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory(dir=FOLDER.parent) as name:
+        new = Path(name) / "new"
+        for kind in ("tokens", "images"):
+            (new / kind).mkdir(parents=True)
+        for shard in range(_SHARDS):
+            tokens = rng.integers(0, 50_000, (_TOKENS, _LENGTH), np.int32)
+            np.save(new / "tokens" / f"{shard}.npy", tokens)
+            images = [_image(rng) for _ in range(_IMAGES)]
+            ends = np.cumsum([0, *map(len, images)])
+            data = np.frombuffer(b"".join(images), np.uint8)
+            np.savez(new / "images" / f"{shard}.npz", data=data, ends=ends)
+        new.rename(FOLDER)
+
+
+def _image(rng: np.random.Generator) -> bytes:
+    coarse = rng.integers(0, 256, (16, 16, 3), np.uint8)
+    smooth = np.kron(coarse, np.ones((8, 8, 1), np.uint8))
+    noise = rng.integers(0, 16, smooth.shape, np.uint8)
+    return zlib.compress((smooth // 2 + noise).tobytes(), 6)
