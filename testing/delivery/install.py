@@ -144,7 +144,7 @@ def _install_seams() -> None:
     from testing.delivery import dataset, world
 
     heap.memory_limit = lambda root=None: None  # an execution must not depend on the machine
-    service.describe = dataset.describe
+    service.describe = dataset.describe  # type: ignore[assignment]
     service.import_module = lambda draft: None
     state_saver.MIN_REPLAY_SECONDS = _MIN_REPLAY_SECONDS
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]

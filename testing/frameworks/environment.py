@@ -56,7 +56,21 @@ def run_module(
 
 def _make(packages: tuple[str, ...], made: Path) -> None:
     # Relocatable: the folder is renamed after it is complete.
-    venv = ("venv", "--quiet", "--relocatable", "--python", sys.executable, made)
-    install = ("pip", "install", "--quiet", "--python", made / "bin" / "python", *packages)
+    venv: tuple[str | Path, ...] = (
+        "venv",
+        "--quiet",
+        "--relocatable",
+        "--python",
+        sys.executable,
+        made,
+    )
+    install: tuple[str | Path, ...] = (
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        made / "bin" / "python",
+        *packages,
+    )
     for arguments in (venv, install):
         subprocess.run((uv(), *arguments), check=True)

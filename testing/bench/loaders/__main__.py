@@ -41,7 +41,9 @@ def main() -> None:
             order = options.systems if number % 2 else options.systems[::-1]
             for system in order:
                 found[system].append(measure(system, kind, options))
-                print(f"{kind}, round {number + 1}, {system}: {_text(found[system][-1])}", flush=True)
+                print(
+                    f"{kind}, round {number + 1}, {system}: {_text(found[system][-1])}", flush=True
+                )
         print(f"\n{kind}: median (lowest to highest)\n\n{table(found)}\n", flush=True)
 
 

@@ -25,9 +25,14 @@ def data_loader(kind: str) -> Iterator[Any]:
     """Return endless batches of PyTorch's DataLoader."""
     import torch.utils.data
 
+    if kind == "sources":
+        each = [shards.Images(number) for number in range(shards.SOURCES)]
+        rows: Any = torch.utils.data.ConcatDataset(each)
+    else:
+        rows = shards.DATASETS[kind]()
     return _endless(
         torch.utils.data.DataLoader(
-            shards.DATASETS[kind](),
+            rows,
             batch_size=BATCH,
             shuffle=True,
             drop_last=True,
@@ -119,6 +124,9 @@ def main() -> None:
         write_streaming()
         print("{}")
         return
+    if "batches" in options:
+        _hold(SYSTEMS[options["system"]](options["kind"]), options["batches"])
+        return
     own, others = [os.getpid(), *options["pids"]], options["others"]
     began = time.perf_counter()
     batches = SYSTEMS[options["system"]](options["kind"])
@@ -129,6 +137,19 @@ def main() -> None:
     seen = consume(batches, options["seconds"])
     host, other = cpu_seconds(own) - before[0], cpu_seconds(others) - before[1]
     print(json.dumps({**seen, "first": first, "host": host, "cpu": host + other}), flush=True)
+    _end()
+
+
+def _hold(batches: Iterator[Any], count: int) -> None:
+    """Read batches, print a line, and wait for the end of the input."""
+    for _ in range(count):
+        next(batches)
+    print("ready", flush=True)
+    sys.stdin.read()
+    _end()
+
+
+def _end() -> None:
     for process in with_descendants([os.getpid()]):  # Grain's would outlive this one
         if process.pid != os.getpid():
             process.kill()

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 FOLDER = Path(tempfile.gettempdir()) / "di-bench-loaders-1"
 """Another number for other files."""
-_SHARDS, _TOKENS, _LENGTH = 16, 4096, 1024  # rows of each shard, tokens of each row
+SOURCES = _SHARDS = 16  # files of each kind
+_TOKENS, _LENGTH = 4096, 1024  # rows of each shard, tokens of each row
 _IMAGES, _SIDE = 256, 128  # images of each shard, pixels
 _NUMBERS = 2_000_000
 
@@ -34,13 +35,18 @@ class Tokens:
 
 
 class Images:
-    """Rows float32 [128, 128, 3] that take about 2 ms of CPU: decompressed, and normalized."""
+    """Rows float32 [128, 128, 3] that take about 2 ms of CPU: decompressed, and normalized.
 
-    def __init__(self) -> None:
-        self._shards = _images()
+    Args:
+        only: number of the only file that is read; None: all.
+    """
+
+    def __init__(self, only: int | None = None) -> None:
+        numbers = range(_SHARDS) if only is None else (only,)
+        self._shards = [_images(number) for number in numbers]
 
     def __len__(self) -> int:
-        return _SHARDS * _IMAGES
+        return len(self._shards) * _IMAGES
 
     def __getitem__(self, index: int) -> npt.NDArray[np.float32]:
         return decoded(self.compressed(index))
@@ -65,27 +71,24 @@ class Numbers:
 DATASETS = {"tokens": Tokens, "images": Images, "numbers": Numbers}
 
 
-def dataset_fn(_: Any, kind: str) -> Any:
+def dataset_fn(context: Any, kind: str) -> Any:
     """Return a dataset for DistributedInput, whose workers read it by index."""
-    return DATASETS[kind]()
+    return Images(int(context.source)) if kind == "source" else DATASETS[kind]()
 
 
 @functools.cache
-def _images() -> list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-    """Return the compressed images of each shard, and where each of them ends."""
-    shards = []
-    for shard in range(_SHARDS):
-        with np.load(FOLDER / "images" / f"{shard}.npz") as loaded:
-            shards.append((loaded["data"], loaded["ends"]))
-    return shards
+def _images(shard: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the compressed images of a file, and where each of them ends."""
+    with np.load(FOLDER / "images" / f"{shard}.npz") as loaded:
+        return loaded["data"], loaded["ends"]
 
 
 def decoded(compressed: bytes) -> npt.NDArray[np.float32]:
     """Return the normalized pixels of an image."""
     pixels = np.frombuffer(zlib.decompress(compressed), np.uint8).reshape(_SIDE, _SIDE, 3)
-    image = pixels[:, ::-1].astype(np.float32) / 255
+    image = pixels[:, ::-1].astype(np.float32) / np.float32(255)
     image -= image.mean((0, 1))
-    image /= image.std((0, 1)) + 1e-6
+    image /= image.std((0, 1)) + np.float32(1e-6)
     return image
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,7 @@ from distributed_input.rows.runs import Buffer, Bytes, Offsets, slice_run
 
 BLOCK_BYTES = 1 << 20
 """Size of a block, unless the sidecar requests larger ones."""
+_SMALL_BYTES = 1 << 16  # a copy of this size takes as long as a block
 BLOCK_COST = 512
 """Cost of a block in addition to its rows; see StreamCredit in worker.proto."""
 _PAYLOAD_TAG = (worker_pb2.Block.PAYLOAD_FIELD_NUMBER << 3) | 2  # length-delimited
@@ -113,6 +114,31 @@ class RowBlock:
     def cost(self) -> int:
         """Memory that the block takes in a queue, in bytes, as a stream's credit counts it."""
         return self.nbytes + 8 * self.rows + BLOCK_COST if self.rows else 0
+
+
+def joined(blocks: Sequence[RowBlock]) -> tuple[RowBlock, ...]:
+    """Return consecutive blocks of a split, those of few bytes joined to larger ones.
+
+    Each block costs its receivers more than many small rows do. The rows are copied.
+    """
+    found: list[list[RowBlock]] = []
+    for block in blocks:
+        is_plain = block.rows and not block.prefix_differs and block.nbytes <= _SMALL_BYTES
+        if found and is_plain and found[-1][0].rows and found[-1][-1].nbytes <= _SMALL_BYTES:
+            found[-1].append(block)
+        else:
+            found.append([block])
+    return tuple(_one(some) if len(some) > 1 else some[0] for some in found)
+
+
+def _one(blocks: Sequence[RowBlock]) -> RowBlock:
+    columns = zip(*(block.buffers for block in blocks), strict=True)
+    return replace(
+        blocks[0],
+        rows=sum(block.rows for block in blocks),
+        buffers=tuple(map(np.concatenate, columns)),
+        digests=np.concatenate([block.digests for block in blocks]),
+    )
 
 
 def encode(block: RowBlock) -> bytes:

@@ -13,6 +13,7 @@ from distributed_input.api.proto import worker_pb2
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock, check_sizes
 from distributed_input.rows.elements import Column
+from distributed_input.rows.prefix import Prefix
 
 BUFFERS = st.lists(st.binary(max_size=300), max_size=4)
 
@@ -125,3 +126,43 @@ def test_a_block_has_the_sizes_of_its_rows(sizes: tuple[int, ...], message: str)
         return
     with pytest.raises(ValueError, match=message):
         check_sizes(block, columns)
+
+
+ONE = np.zeros(1, np.uint64)
+
+
+def rows_at(first: int, nbytes: int = 8, **fields: object) -> RowBlock:
+    """Return a block of one row, whose bytes and digest are its index."""
+    buffers = (np.full(nbytes, first, np.uint8), np.full(3, first, np.uint8))
+    return RowBlock(first, 1, buffers, ONE + np.uint64(first), **fields)  # type: ignore[arg-type]
+
+
+NONE = RowBlock(0, 0, (), ONE[:0])
+LARGE = 1 << 17
+
+
+def test_joined_blocks_have_the_rows_of_all() -> None:
+    some = [rows_at(row) for row in (4, 5, 6)]
+    (one,) = blocks.joined([replace(some[0], prefix_differs=True, prefix_digest=9), *some[1:]])
+    assert (one.first_row, one.rows, one.prefix_differs, one.prefix_digest) == (4, 3, True, 9)
+    assert [buffer.tolist() for buffer in one.buffers] == [
+        [4] * 8 + [5] * 8 + [6] * 8,
+        [4] * 3 + [5] * 3 + [6] * 3,
+    ]
+    assert one.digests.tolist() == [4, 5, 6]
+    assert one.end_prefix == Prefix(4, 9).extend(one.digests)
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        [rows_at(0), replace(NONE, last=True)],
+        [rows_at(0), replace(NONE, resume_token=b"state"), rows_at(1)],
+        [replace(NONE, replayed=3), rows_at(3)],
+        [rows_at(0, LARGE), rows_at(1, LARGE)],
+        [rows_at(0), rows_at(1, LARGE), rows_at(2)],
+        [],
+    ],
+)
+def test_blocks_without_rows_and_large_ones_are_not_joined(some: list[RowBlock]) -> None:
+    assert [id(block) for block in blocks.joined(some)] == [id(block) for block in some]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from queue import SimpleQueue
 
 from distributed_input.api.proto import types_pb2, worker_pb2
-from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.blocks import RowBlock, joined
 from distributed_input.rows.prefix import Prefix
 
 _TURN_SECONDS = 0.001
@@ -130,7 +130,7 @@ class OwnThread(RunningSplit):
             else:
                 self._is_waiting = True
                 break
-        return tuple(found)
+        return joined(found)
 
     # The thread.
 

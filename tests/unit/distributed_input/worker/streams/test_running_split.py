@@ -74,7 +74,8 @@ def test_the_blocks_of_a_turn_come_before_its_error_which_ends_the_thread(
         raise SystemExit("gone")
 
     blocks = OwnThread(REQUEST, start)
-    assert [[block.first_row for block in blocks.next(1)] for _ in range(2)] == [[0, 1], [2]]
+    found = [[(block.first_row, block.rows) for block in blocks.next(1)] for _ in range(2)]
+    assert found == [[(0, 2)], [(2, 1)]]
     with pytest.raises(SystemExit, match="gone"):
         blocks.next(1)
     for thread in threading.enumerate():
