@@ -197,6 +197,9 @@ GUARDS = {
     "ignore_fencing": "held",
     "first_messages_in_any_order": "restarted",
     "closed_partitions_forget": "forgotten",
+    "returning_readers_join_the_pass": "grouped",
+    "units_go_to_all_readers": "grouped",
+    "first_reader_frees_the_slot": "grouped",
 }
 """Bugs of `testing.chaos.mutants`, and the case that shows each; "" for any."""
 MOST_SEEDS = 400

@@ -65,7 +65,7 @@ class JobLoops:
         while self._stopping:
             if loop not in self._stopped:
                 self._stopped.append(loop)
-            if len(self._stopped) == len(self.all):
+            if len(self._stopped) == len(self._unfinished):
                 self._start_again()
             else:
                 SimTime.sleep(_POLL_SECONDS)
@@ -100,7 +100,7 @@ class JobLoops:
         try:
             while not self._over:
                 loop.consumers.each(lambda consumer: consumer.check())
-                if len(self._ended) == len(self.all) and self._all_live():
+                if len(self._ended) == len(self._unfinished) and self._all_live():
                     self._over = True
                 else:
                     SimTime.sleep(_POLL_SECONDS)
@@ -113,7 +113,12 @@ class JobLoops:
         return not loop.finished and not self._over
 
     def _all_live(self) -> bool:
-        return all(each.process.alive for loop in self.all for each in loop.consumers.all)
+        return all(each.process.alive for loop in self._ended for each in loop.consumers.all)
+
+    @property
+    def _unfinished(self) -> list[Training]:
+        """The loops that have not failed: those that have read all wait for the others."""
+        return [loop for loop in self.all if not loop.finished]
 
 
 def _progress(loop: Training) -> tuple[int, bool, int]:
