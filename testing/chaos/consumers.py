@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from distributed_input.api.errors import UnavailableError
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.trainer.consumer import Consumer as InputConsumer
 from distributed_input.trainer.input import Input
 from testing.chaos.schedule import Schedule
@@ -58,11 +59,21 @@ class _Thread:
 
 
 class Consumer:
-    """One trainer, connected to its sidecar from `connect` to `crash` or `close`."""
+    """One trainer, connected to its sidecar from `connect` to `crash` or `close`.
 
-    def __init__(self, index: int, folder: Path, schedule: Schedule, job: str) -> None:
+    `rank`: what it passes as its data rank, if several processes read the same batches.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        folder: Path,
+        schedule: Schedule,
+        job: str,
+        rank: trainer_pb2.Rank | None = None,
+    ) -> None:
         self.index = index
-        self._job = job
+        self._job, self._rank = job, rank
         self._folder, self._timeout = folder, schedule.timeout
         self._replicas, self._whole = schedule.topology.replicas, schedule.topology.whole
         self._input: Input | None = None
@@ -70,7 +81,8 @@ class Consumer:
 
     def connect(self, position: bytes | None) -> None:
         """Connect and open the job. Restore `position` if there is one."""
-        made = self._input = Input(InputConsumer(self._folder, "", self._timeout, self._job))
+        consumer = InputConsumer(self._folder, "", self._timeout, self._job, rank=self._rank)
+        made = self._input = Input(consumer)
         made._open(None, self._replicas, None)
         if position is not None:
             made.restore(position)
@@ -104,6 +116,12 @@ class Consumer:
     def position(self) -> bytes:
         """Return the current position."""
         return self._required().position()
+
+    def check(self) -> None:
+        """Raise the error of the epoch, if it has one, as the next step would."""
+        epoch = self._required()._consumer._epoch
+        if epoch is not None:
+            epoch.check_error()
 
     def crash(self) -> None:
         """Close the socket without a message, as the end of the trainer's process does."""

@@ -69,12 +69,14 @@ class Ledger:
     """The delivered rows.
 
     Call `commit` after each step and `end_epoch` after the end of an epoch.
+
+    `keeps_epochs`: a checkpoint of any earlier epoch may be restored. Default: of the last one.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, *, keeps_epochs: bool = False) -> None:
         self.verdict = Verdict()
         self.epoch = 0
-        self._schedule = schedule
+        self._schedule, self._keeps_epochs = schedule, keeps_epochs
         self._steps: list[Step] = []
         self._before: dict[int, list[Step]] = {}  # complete epochs
         self._dropped: dict[int, int] = {}  # rows that the `drop` remainder removes
@@ -119,7 +121,8 @@ class Ledger:
             )
         drop = self._schedule.topology.remainder == "drop" and not self._schedule.topology.whole
         self._dropped[self.epoch] = self._reference.left if drop else 0
-        self._settle()  # older checkpoints are not kept
+        if not self._keeps_epochs:
+            self._settle()  # older checkpoints are not kept
         self._before[self.epoch] = self._steps
         self._steps = []
 

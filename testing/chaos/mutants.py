@@ -145,6 +145,24 @@ def first_messages_in_any_order(real: Any, self: Any, session: Any) -> None:
     real(self, session)
 
 
+@_mutant("sidecar.inputs.reader_group:ReaderGroup._follows")
+def returning_readers_join_the_pass(_: Any, self: Any, reader: Any) -> bool:
+    """Let a reader that returns at an earlier place wait for units that its group has passed."""
+    return True
+
+
+@_mutant("sidecar.delivery.shared_outbox:SharedOutbox._begin_unit")
+def units_go_to_all_readers(real: Any, self: Any, place: Any) -> Any:
+    """Send the units of a pass also to readers that have got them before."""
+    real(self, place)
+    return [one for one in self._readers if one.needs_units]
+
+
+@_mutant("sidecar.delivery.slot_pool:SlotPool.share")
+def first_reader_frees_the_slot(_: Any, self: Any, offset: int, readers: int) -> None:
+    """Let a slot be free once the first of its readers has released it."""
+
+
 @_mutant("sidecar.streams.partition_reader:PartitionReader.close")
 def closed_partitions_forget(real: Any, self: Any) -> None:
     """Report fewer rows of a partition once its reader is closed."""

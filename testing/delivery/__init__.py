@@ -13,6 +13,7 @@ costs nothing. `python -m testing.delivery --n 1 --seed S -v` repeats seed S and
     world         the processes of a schedule
     trainer       one trainer's process, also with an iterator that runs ahead
     training      the training loops: steps, checkpoints, crashes, restores
+    loops         how the loops of several readers of a consumer end and start again together
     events        faults at virtual times
     cases         schedules for one guard each, and the bugs that a simulation must report
     fleet         measures how many workers are useful

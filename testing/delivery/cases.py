@@ -23,6 +23,8 @@ def draw(seed: int, case: str | None = None) -> Delivery:
     dice = random.Random(f"case {seed}")
     if case is None:
         case = dice.choice(DRAWN) if dice.random() < 0.05 else ""
+        if not case and random.Random(f"readers {seed}").random() < 0.2:
+            case = "grouped"
     return CASES[case](dice, draw_faulty(seed)) if case else draw_faulty(seed)
 
 
@@ -140,6 +142,17 @@ def _mixed(dice: random.Random, drawn: Delivery) -> Delivery:
     return replace(drawn, schedule=replace(drawn.schedule, topology=topology, data=data))
 
 
+def _grouped(dice: random.Random, drawn: Delivery) -> Delivery:
+    """Draw several readers of each consumer, and any faults. Sometimes one of them is slow."""
+    if drawn.schedule.topology.whole:
+        return drawn  # it is refused
+    if dice.random() < 0.15:
+        drawn = _mixed(dice, drawn)
+    paces = tuple(dice.choice((0, 0, 1, 20, 200)) for _ in range(dice.choice((2, 2, 3))))
+    topology = replace(drawn.schedule.topology, epochs=dice.choice((1, 2, 2, 3)))
+    return replace(drawn, schedule=replace(drawn.schedule, topology=topology), paces=paces)
+
+
 CASES: dict[str, Callable[[random.Random, Delivery], Delivery]] = {
     "beside": _beside,
     "flaky": _flaky,
@@ -148,6 +161,7 @@ CASES: dict[str, Callable[[random.Random, Delivery], Delivery]] = {
     "forgotten": _forgotten,
     "resumed": _resumed,
     "abandoned": _abandoned,
+    "grouped": _grouped,
     "idle": _idle,
     "restored": _restored,
     "resplit": _resplit,
@@ -183,6 +197,9 @@ GUARDS = {
     "ignore_fencing": "held",
     "first_messages_in_any_order": "restarted",
     "closed_partitions_forget": "forgotten",
+    "returning_readers_join_the_pass": "grouped",
+    "units_go_to_all_readers": "grouped",
+    "first_reader_frees_the_slot": "grouped",
 }
 """Bugs of `testing.chaos.mutants`, and the case that shows each; "" for any."""
 MOST_SEEDS = 400

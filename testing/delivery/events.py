@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from testing.delivery.loops import JobLoops
+from testing.delivery.trainer import Trainer
 from testing.delivery.training import Training
 from testing.delivery.world import Part, WorkerPlace, World
 
 
-def schedule_events(world: World, training: Training) -> None:
-    """Schedule the faults that a schedule has at virtual times."""
+def schedule_events(world: World, loops: JobLoops) -> None:
+    """Schedule the faults that a schedule has at virtual times. Those of trainers: in one job."""
     for when, kind, target, lasts in world.delivery.chaos:
-        event = _Event(world, training, target, lasts)
+        event = _Event(world, loops, target, lasts)
         world.scheduler.after(when, getattr(event, kind))
 
 
 class _Event:
     """One fault. Its methods are called in the scheduler's loop and do not block."""
 
-    def __init__(self, world: World, training: Training, target: int, lasts: float) -> None:
-        self._world, self._training = world, training
+    def __init__(self, world: World, loops: JobLoops, target: int, lasts: float) -> None:
+        self._world, self._loops = world, loops
         self._target, self._lasts = target, lasts
 
     # Ends of processes.
 
     def crash_trainer(self) -> None:
-        trainers = self._training.consumers.all
-        if not self._training.finished:
-            trainers[self._target % len(trainers)].process.kill()
+        loop, trainer = self._trainer()
+        if self._loops.may_die(loop):
+            trainer.process.kill()
 
     def kill_dispatcher(self) -> None:
         world, part = self._world, self._world.dispatcher
@@ -83,8 +85,7 @@ class _Event:
         self._pause(self._sidecar()[1])
 
     def pause_trainer(self) -> None:
-        trainers = self._training.consumers.all
-        process = trainers[self._target % len(trainers)].process
+        process = self._trainer()[1].process
         process.pause()
         self._world.scheduler.after(self._lasts, process.resume)
 
@@ -114,6 +115,10 @@ class _Event:
     def _worker(self) -> WorkerPlace | None:
         live = self._world.live_workers()
         return live[self._target % len(live)] if live else None
+
+    def _trainer(self) -> tuple[Training, Trainer]:
+        found = [(loop, each) for loop in self._loops.all for each in loop.consumers.all]
+        return found[self._target % len(found)]
 
     def _sidecar(self) -> tuple[int, Part]:
         consumer = self._target % len(self._world.sidecars)

@@ -12,6 +12,7 @@ from distributed_input.trainer import progress
 from testing.chaos.ledger import Verdict
 from testing.delivery.cases import judge
 from testing.delivery.events import schedule_events
+from testing.delivery.loops import JobLoops
 from testing.delivery.schedule import Delivery
 from testing.delivery.training import Training
 from testing.delivery.virtual.primitives import SimTime
@@ -95,10 +96,13 @@ class _Run:
         world = self._world
         try:
             world.start()
-            jobs = range(world.schedule.topology.jobs)
-            self._trainings = [Training(world, job) for job in jobs]
+            jobs = [JobLoops(world) for _ in range(world.schedule.topology.jobs)]
+            readers = range(world.delivery.readers)
+            self._trainings = [
+                Training(world, number, job) for number, job in enumerate(jobs) for _ in readers
+            ]
             self.unfinished = len(self._trainings)
-            schedule_events(world, self._trainings[0])
+            schedule_events(world, jobs[0])
             for training in self._trainings[1:]:
                 world.driver.spawn(partial(self._train, training), "training")
         except BaseException:

@@ -28,6 +28,8 @@ class Delivery:
         failures: errors of the user's dataset: how often (split, row) fails.
         prefetch: units that a trainer's iterator reads ahead of its loop; 0: it has no thread.
         retries: retryable errors after which the trainers may continue.
+        paces: for each of the processes that read a consumer's batches the milliseconds of a step
+            besides `step_ms`. Several have their data rank in common; see `cases`.
         pod: id of the pod of all sidecars and of the first worker; "": it is no worker of a pod.
         case: name of a case that the training loop or the verdict treats in its own way.
         chaos: faults at random times, as (seconds, kind, target, seconds that it lasts).
@@ -49,8 +51,14 @@ class Delivery:
     chaos: tuple[tuple[float, str, int, float], ...] = ()
     prefetch: int = 0
     retries: int = 0
+    paces: tuple[int, ...] = (0,)
     pod: str = ""
     case: str = ""
+
+    @property
+    def readers(self) -> int:
+        """Number of processes that read the batches of each consumer."""
+        return len(self.paces)
 
     def __str__(self) -> str:
         own = " ".join(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from distributed_input.api.proto import trainer_pb2
 from distributed_input.link.trainer.slots import Batch
 from distributed_input.rows.decode import decode
 from distributed_input.rows.elements import ElementSpec
@@ -37,9 +38,15 @@ class PrefetchingConsumer(Consumer):
     """
 
     def __init__(
-        self, index: int, folder: Path, schedule: Schedule, job: str, prefetch: int
+        self,
+        index: int,
+        folder: Path,
+        schedule: Schedule,
+        job: str,
+        rank: trainer_pb2.Rank | None,
+        prefetch: int,
     ) -> None:
-        super().__init__(index, folder, schedule, job)
+        super().__init__(index, folder, schedule, job, rank)
         self._prefetch = prefetch
         self._steps = self._steps_before = self._iterators = 0
         self._queue: _Queue | None = None
@@ -154,8 +161,9 @@ class _Queue:
 class Trainer:
     """The process of one trainer, which runs calls one after another."""
 
-    def __init__(self, world: World, job: str, index: int, done: Event) -> None:
-        self.process = world.new_process(f"trainer{job}{index}")
+    def __init__(self, world: World, job: str, index: int, reader: int, done: Event) -> None:
+        name = f"trainer{job}{index}" + (f"-{reader}" if reader else "")
+        self.process = world.new_process(name)
         self.process.endpoints[self] = None
         self.index = index
         self.result: Any = None
@@ -164,10 +172,8 @@ class Trainer:
         self._done, self._called = done, Event()
         self._call: Callable[[Consumer], Any] | None = None
         folder, schedule, prefetch = world.folder_of(index), world.schedule, world.delivery.prefetch
-        if prefetch:
-            self.consumer: Consumer = PrefetchingConsumer(index, folder, schedule, job, prefetch)
-        else:
-            self.consumer = Consumer(index, folder, schedule, job)
+        values = index, folder, schedule, job, _data_rank(world, index, reader)
+        self.consumer = PrefetchingConsumer(*values, prefetch) if prefetch else Consumer(*values)
         self.process.spawn(self._run, "loop")
 
     def call(self, function: Callable[[Consumer], Any]) -> None:
@@ -199,13 +205,31 @@ class Trainer:
     process_resumed = process_paused
 
 
-class Trainers(ConsumerGroup):
-    """Trainers in simulated processes."""
+def _data_rank(world: World, index: int, reader: int) -> trainer_pb2.Rank | None:
+    """Return what a process passes as its data rank; None if it reads alone."""
+    readers = world.delivery.readers
+    if readers == 1:
+        return None
+    return trainer_pb2.Rank(
+        index=index,
+        count=len(world.sidecars),
+        source="the simulation",
+        requested=True,
+        readers=readers,
+        reader=index * readers + reader,
+    )
 
-    def __init__(self, world: World, job: str) -> None:
+
+class Trainers(ConsumerGroup):
+    """Trainers in simulated processes: one for each consumer.
+
+    `reader`: which one, if several processes read the batches of a consumer.
+    """
+
+    def __init__(self, world: World, job: str, reader: int = 0) -> None:
         self._done = Event()
         count = len(world.sidecars)
-        self.all = [Trainer(world, job, index, self._done) for index in range(count)]
+        self.all = [Trainer(world, job, index, reader, self._done) for index in range(count)]
 
     def __len__(self) -> int:
         return len(self.all)

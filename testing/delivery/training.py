@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distributed_input.api.errors import FencedError, RetryableError
+from testing.chaos.consumers import Checkpoint
 from testing.chaos.faults import Injector
+from testing.chaos.ledger import Ledger
 from testing.chaos.loop import TrainingLoop
 from testing.chaos.schedule import Fault
+from testing.delivery.loops import JobLoops
+from testing.delivery.schedule import Delivery
 from testing.delivery.trainer import TrainerDied, Trainers
 from testing.delivery.virtual.primitives import SimTime
 from testing.delivery.world import World
 
 
 class Training(TrainingLoop):
-    """The training loop of one job, in virtual time."""
+    """The training loop of one job, in virtual time.
+
+    If several processes read the batches of each consumer, one of each consumer: these take their
+    steps together, and do not wait for the other readers, which have loops and ledgers of their
+    own.
+
+    Args:
+        world: the processes.
+        number: number of the job.
+        loops: the loops of the job; this one is appended.
+    """
 
     consumers: Trainers
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, number: int, loops: JobLoops) -> None:
         super().__init__(world.schedule, Injector(world), number)  # type: ignore[arg-type]
+        delivery, self._reader = world.delivery, len(loops.all)
+        pace = delivery.schedule.step_ms + delivery.paces[self._reader]
+        self._schedule = replace(delivery.schedule, step_ms=pace)
+        self.ledger = Ledger(world.schedule, keeps_epochs=delivery.readers > 1)
+        self._pending = [f for f in self._pending if _reader_of(f, delivery) == self._reader]
+        self._loops = loops
+        loops.all.append(self)
         self.finished = False
         self.problems: list[str] = []
         self._world = world
         self._retries = world.delivery.retries
         self._older: Trainers | None = None  # that these replaced while they ran
         self._older_reads = False
-        self.consumers = Trainers(world, self.job)
+        self.consumers = Trainers(world, self.job, self._reader)
 
     def _sleep(self, seconds: float) -> None:
         SimTime.sleep(seconds)
@@ -67,16 +90,24 @@ class Training(TrainingLoop):
                     self._replace()
                 elif fault is None:
                     ended = self._step_or_retry()
-                elif fault.kind == "crash_trainer":
-                    if self._world.delivery.case == "resplit":
-                        self._world.change_splits()
-                    raise TrainerDied(fault)
                 else:
-                    saved = self._rewind()
-                    # In this case, the running iterator continues there.
-                    if self._world.delivery.case != "restored" or saved.ended:
-                        self._begin()
+                    self._return(fault)
+            if self.ledger.epoch + 1 == self._topology.epochs:
+                self._loops.wait_for_ends(self)
             self._save(ended=True)
+
+    def _return(self, fault: Fault) -> None:
+        """Return to the last checkpoint, in new processes or in the same ones."""
+        if fault.kind == "crash_trainer":
+            if self._world.delivery.case == "resplit":
+                self._world.change_splits()
+            raise TrainerDied(fault)
+        if self._loops.return_together:
+            raise TrainerDied
+        saved = self._rewind()
+        # In this case, the running iterator continues there.
+        if self._world.delivery.case != "restored" or saved.ended:
+            self._begin()
 
     def _step_or_retry(self) -> bool:
         """Take one step. If a trainer that is alone gets a retryable error, it iterates again."""
@@ -97,17 +128,19 @@ class Training(TrainingLoop):
 
     def _restart(self, fault: Fault | None) -> None:
         """Start the trainers again, as many as before or as the fault says."""
-        count = len(self.consumers)
         self.consumers.kill()
-        after = (fault.consumers if fault is not None else 0) or count
-        world = self._world
-        if fault is not None and (after != count or fault.sidecars != "stay"):
-            if fault.sidecars != "linger":
-                for part in world.sidecars:
-                    part.kill()
-            world.start_sidecars(after)
+        self._loops.restart(self, fault)
         self._restore_ledger()
-        self.consumers = Trainers(world, self.job)
+        self.consumers = Trainers(self._world, self.job, self._reader)
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint; None before the first."""
+        return self._checkpoint
+
+    @checkpoint.setter
+    def checkpoint(self, checkpoint: Checkpoint | None) -> None:
+        self._checkpoint = checkpoint
 
     def _replace(self) -> None:
         """Start other trainers and sidecars with the same indices, while the first ones live."""
@@ -133,3 +166,8 @@ class Training(TrainingLoop):
         except Exception as error:  # noqa: BLE001  every other error is wrong
             self.problems.append(f"the older holder of an index got {error!r}")
         self._older_reads = False
+
+
+def _reader_of(fault: Fault, delivery: Delivery) -> int:
+    """Return the reader whose loop injects a fault: faults of trainers are spread over all."""
+    return fault.target % delivery.readers if fault.kind.endswith("_trainer") else 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from distributed_input.api.environment import DIR_ENV
 from testing.frameworks import environment
@@ -41,6 +42,9 @@ INPUTS = {
     "validation_labeled": rows("labeled", **FEW),
     "even": rows("numbered", **EVEN),
 }
+EVERY = 104
+"""Rows of an epoch of which every step has eight."""
+RANKS = spec("rows:numbered", {"rows": EVERY}, partitions=8, numSplits=8, globalBatchSize=8)
 GUIDE = {
     "train": rows("labeled", **EVEN),
     "validation": rows("labeled", **EVEN),
@@ -136,3 +140,39 @@ def test_jax_processes_read_the_steps_of_one_process(tmp_path: Path) -> None:
     assert len({row for step in whole[: steps // 2] for row in step}) == 8 * steps // 2
     assert read(2, number, "less") + read(1, steps - number, "less") == whole
     assert read(1, number, "more") + read(2, steps - number, "more") == whole
+
+
+def test_ranks_of_torchrun_resume_in_other_numbers_of_pods_and_ranks(tmp_path: Path) -> None:
+    """Two pods of two ranks are killed, and resume as one of two and as two of four."""
+    total, saved, killed = 2 * EVERY // 8, 5, 8
+    state = tmp_path / "state.pt"
+
+    def read(pods: int, ranks: int, *numbers: int, succeeds: bool = True) -> list[list[int]]:
+        out = tmp_path / f"{pods}x{ranks}.jsonl"
+        arguments = [*map(str, numbers), str(state), str(out)]
+        *environ, dash, module = environment.command("torchrun_ranks")
+        with Cluster() as cluster:
+            cluster.add_workers(2)
+            sidecars = cluster.add_sidecars({"ranks": RANKS}, pods, ranks_per_trainer=ranks)
+            flags = [f"--nnodes={pods}", f"--nproc-per-node={ranks}", "--master-addr=127.0.0.1"]
+            flags.append(f"--master-port={free_port()}")
+            torchrun = [*environ, dash, "torch.distributed.run", *flags]
+            started = [
+                start(sidecar, [*torchrun, f"--node-rank={pod}", dash, module, *arguments])
+                for pod, sidecar in enumerate(sidecars)
+            ]
+            if succeeds:
+                wait(*started)
+            else:
+                outputs = [process.communicate(timeout=SECONDS)[0] for process in started]
+                assert all(process.returncode for process in started), outputs
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    # TensorFlow in one process. The order within a step depends on the ranks.
+    dataset = tf.data.Dataset.range(EVERY).batch(8).repeat(2)
+    expected = [numbers.tolist() for numbers in dataset.as_numpy_iterator()]
+    before = read(2, 2, total, saved, killed, succeeds=False)
+    assert before == expected[: len(before)]
+    assert saved < len(before) < total
+    assert read(1, 2, total, 0, 0) == expected[saved:]
+    assert read(2, 4, total, 0, 0) == expected[saved:]

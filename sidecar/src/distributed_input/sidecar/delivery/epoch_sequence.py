@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
+from distributed_input.link.errors import Cancelled
 from distributed_input.order.jobs import input_of
 from distributed_input.order.share import Share
 from distributed_input.sidecar.delivery.epoch_run import EpochRequest, EpochRun
@@ -41,6 +42,7 @@ class EpochSequence:
         self._run: EpochRun | None = None
         self._ended: EpochRun | None = None  # other consumers may still need its facts
         self._generation = 0  # that the trainer reads
+        self._stopped = False
         self._changing = threading.Lock()  # guards changes of `_run`
 
     def open(self, source: RowSource, share: Share) -> None:
@@ -55,14 +57,23 @@ class EpochSequence:
             self._run = self._ended = None
             self.epoch = 0
 
+    def stop(self) -> None:
+        """Stop the epochs for good, but keep their facts. Then their slots may be released."""
+        with self._changing:
+            self._stopped = True
+            self.cancel()
+
     def start(self, start: trainer_pb2.StartEpoch) -> None:
         """Deliver the epoch that the trainer starts, unless it has been begun ahead of time.
 
         Raises:
             ConfigError: no job is open, or the job has fewer epochs.
+            Cancelled: `stop` was called.
         """
         position = start.position if start.HasField("position") else None
         with self._changing:
+            if self._stopped:
+                raise Cancelled
             self._generation, self.epoch = start.generation, start.epoch
             run = self._run
             if run is not None and run.request.generation == start.generation:

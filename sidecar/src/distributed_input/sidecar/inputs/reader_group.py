@@ -109,6 +109,7 @@ class ReaderGroup:
     def __init__(self, job_input: JobInput, readers: int, number: int) -> None:
         self.input, self.readers, self.number = job_input, readers, number
         self.is_over = False  # all members have left
+        self._is_closing = False  # the sidecar stops
         self._members: list[GroupReading] = []
         self._closed: set[int] = set()  # ranks that have closed the job
         self._lock = threading.RLock()
@@ -145,15 +146,19 @@ class ReaderGroup:
         Raises:
             ConfigError: the group has as many processes of other ranks.
             FencedError: a process of this rank has connected later.
+            Cancelled: the sidecar stops.
         """
         with self._lock:
+            if self._is_closing:
+                raise Cancelled
             if self.is_over:
                 return None
             older = [one for one in self._members if one.reader.rank == rank]
             for one in older:
                 if one.session.number > session.number:  # a late message of an ended process
                     raise self._fenced(rank)
-            ranks = sorted(one.reader.rank for one in self._members if one not in older)
+            # An older process of another rank may be a member until it is removed.
+            ranks = sorted({one.reader.rank for one in self._members} - {rank})
             if len(ranks) >= self.readers:
                 raise ConfigError(
                     f"rank {rank} is one more reader of {self.name} of input {self.input.name}: "
@@ -209,10 +214,13 @@ class ReaderGroup:
         Raises:
             ConfigError: the members open different jobs, or the job has no batch size.
             DistributedInputError: the job is refused.
+            Cancelled: the process has left the group meanwhile.
         """
         while not self._opening.acquire(timeout=_REPORT_SECONDS):
             report(f"another rank of {self.name}, which opens the job")
         try:
+            if reading not in self._members:
+                raise Cancelled  # its process has gone, or the sidecar stops
             if self._open_members - {reading}:
                 self._check_same(reading, request)
             else:
@@ -279,10 +287,13 @@ class ReaderGroup:
         Raises:
             ConfigError: no job is open, or it has fewer epochs.
             PositionError: the members cannot continue together at this position.
+            Cancelled: the sidecar stops.
         """
         position = start.position if start.HasField("position") else None
         reader = reading.reader
         with self._lock:
+            if self._is_closing:
+                raise Cancelled
             if self._source is None or self._share is None or reading not in self._open_members:
                 raise ConfigError("the trainer started an epoch before it opened the job")
             check_epoch(self._source.job, start.epoch)
@@ -325,7 +336,7 @@ class ReaderGroup:
         assert self._share is not None
         if position is not None:
             resume.check_position(position, self._source.job, self._share)
-        own = position is not None and not resume.has_same_cut(position, self._share)
+        own = self._has_other_cut(position)
         for one in self._outbox.readers:
             if one is reader or not one.has_place:
                 continue
@@ -356,17 +367,22 @@ class ReaderGroup:
 
     def _is_cut_anew(self, reader: Reader) -> bool:
         """Return whether a reader begins at a position of another number of consumers."""
+        return reader.needs_units and not reader.sent and self._has_other_cut(reader.position)
+
+    def _has_other_cut(self, position: trainer_pb2.Position | None) -> bool:
+        """Return whether a pass from an earlier place may not get to a position.
+
+        All passes get to the start of an epoch, also if a position of another number is there.
+        """
         assert self._share is not None
-        position = reader.position
-        return (
-            position is not None
-            and reader.needs_units
-            and not reader.sent
-            and not resume.has_same_cut(position, self._share)
-        )
+        if position is None or not (position.step or position.extra_units):
+            return False
+        return not resume.has_same_cut(position, self._share)
 
     def _settle(self) -> None:
         """Give each reader that waits a pass that gets to it, or a timer. After each change."""
+        if self._is_closing:  # the readers look for the next sidecar
+            return
         readers = self._outbox.readers
         started = {one.rank for one in readers if one.has_started}
         if self._outbox.running:
@@ -527,7 +543,11 @@ class ReaderGroup:
             one.session.end(error)
 
     def close(self) -> None:
-        """Close the connections of all readers."""
+        """Close the connections of all readers. No other one can join."""
+        with self._lock:
+            self._is_closing = True
+        # Before any slots are released: the processes live, and may hold batches in them.
+        self._epochs.stop()
         for one in self._copy():
             one.session.close()
 

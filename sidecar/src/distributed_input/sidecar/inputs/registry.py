@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.sidecar_memory import PROCESS_BYTES
+from distributed_input.link.errors import Cancelled
 from distributed_input.order.jobs import check_name
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import JobSession
@@ -66,9 +67,13 @@ class InputRegistry:
             return list(self._jobs.values())
 
     def attach(self, name: str, job: str, session: JobSession, rank: int = 0) -> JobInput:
-        """Make a session the reader of a job, and return the job; see `find`."""
+        """Make a session the reader of a job, and return the job; see `find`.
+
+        Raises:
+            Cancelled: the sidecar stops.
+        """
         with self._lock:  # `release` must not close the job before the session reads it
-            found = self.find(name, job, rank)
+            found = self._find_open(name, job, rank)
             found.sessions.attach(session)
             return found
 
@@ -77,7 +82,7 @@ class InputRegistry:
     ) -> ReaderGroup:
         """Return the group of a number of readers that a session may join; see `attach`."""
         with self._lock:
-            found = self.find(name, job, rank)
+            found = self._find_open(name, job, rank)
             group = found.sessions.current
             if isinstance(group, ReaderGroup):
                 if group.is_over:  # a session that connected before its last one may still join
@@ -119,6 +124,13 @@ class InputRegistry:
                 found = self._jobs[name, job, rank] = self._create(name, job, rank)
                 found.link.start()
             return found
+
+    def _find_open(self, name: str, job: str, rank: int) -> JobInput:
+        """Return a job that `close` has not closed, and will close with its session."""
+        found = self.find(name, job, rank)
+        if self._closing.is_set():
+            raise Cancelled
+        return found
 
     def release(self, job: JobInput) -> None:
         """Close a job that its trainer has closed, unless another one reads it.
@@ -176,7 +188,8 @@ class InputRegistry:
 
     def close(self) -> None:
         """Close all jobs. Their trainers get a retryable error."""
-        self._closing.set()
+        with self._lock:
+            self._closing.set()
         for job in self.all():
             job.close()
         with self._lock:

@@ -80,7 +80,7 @@ class _Reading:
 
     def close(self) -> None:
         """Stop the epoch and release all slots: the trainer is gone."""
-        self.epochs.cancel()
+        self.epochs.stop()
         self.outbox.release_all()
         self.outbox.end_times()
         self.input.sessions.detach(self._session, self.epochs.facts())
@@ -169,13 +169,11 @@ class TrainerSession:
         ranks, claimed = self._registry.ranks, hello.rank if hello.HasField("rank") else None
         rank = ranks.local_rank(claimed)
         readers = max(1, claimed.readers) if claimed is not None else 1
-        if readers > 1:
-            while self._reading is None:  # a group that has just ended cannot be joined
-                group = self._registry.join(hello.input, hello.job, self, rank, readers)
-                self._reading = group.join(self, self._socket, hello.rank.reader)
-        else:
-            alone = self._registry.attach(hello.input, hello.job, self, rank)
-            self._reading = _Reading(alone, self._socket, self)
+        try:
+            self._reading = self._attach(hello, rank, readers)
+        except Cancelled:  # the sidecar stops
+            self.close()  # the trainer looks for the next one
+            raise
         job = self._reading.input
         welcome = trainer_pb2.Welcome(
             protocol=PROTOCOL,
@@ -191,6 +189,17 @@ class TrainerSession:
             readers=readers,
         )
         self._send(trainer_pb2.FromSidecar(welcome=welcome))
+
+    def _attach(self, hello: trainer_pb2.Hello, rank: int, readers: int) -> _Reading | GroupReading:
+        """Make this session a reader of the job that the trainer has chosen."""
+        if readers == 1:
+            alone = self._registry.attach(hello.input, hello.job, self, rank)
+            return _Reading(alone, self._socket, self)
+        reading = None
+        while reading is None:  # a group that has just ended cannot be joined
+            group = self._registry.join(hello.input, hello.job, self, rank, readers)
+            reading = group.join(self, self._socket, hello.rank.reader)
+        return reading
 
     def _open(self, request: trainer_pb2.Open) -> None:
         reading = self._required()

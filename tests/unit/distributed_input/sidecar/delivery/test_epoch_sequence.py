@@ -11,6 +11,7 @@ import pytest
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
+from distributed_input.link.errors import Cancelled
 from distributed_input.order.share import share_of
 from distributed_input.sidecar.delivery import epoch_sequence
 from distributed_input.sidecar.delivery.ack_tracker import AckTracker
@@ -58,6 +59,19 @@ class Delivery:
     def close(self) -> None:
         self.epochs.cancel()
         self.trainer.close()
+
+
+def test_no_epoch_begins_once_they_are_stopped(system: System) -> None:
+    """Its rows would go to slots that were released, although a process may still hold them."""
+    delivery = Delivery(system, epochs=2)
+    delivery.start(epoch=0, generation=1)
+    assert delivery.receive(1) == ROWS
+    delivery.epochs.stop()
+    facts = delivery.epochs.facts()
+    with pytest.raises(Cancelled):
+        delivery.start(epoch=1, generation=3)
+    assert delivery.epochs.facts() == facts
+    delivery.close()
 
 
 def test_the_next_epoch_is_sent_ahead_of_the_trainer(system: System) -> None:

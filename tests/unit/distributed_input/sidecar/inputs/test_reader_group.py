@@ -31,6 +31,7 @@ from distributed_input.sidecar.inputs import reader_group as module
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import JobSession
 from distributed_input.sidecar.inputs.reader_group import ReaderGroup
+from distributed_input.sidecar.inputs.session import TrainerSession
 from distributed_input.trainer.consumer import Consumer
 from distributed_input.trainer.frameworks import pytorch
 from tests.unit.distributed_input.sidecar.system import BATCH, ROWS, eventually, running
@@ -62,6 +63,8 @@ def fail_pass(group: ReaderGroup, ahead: int = 0) -> None:
 def without_pass(group: ReaderGroup) -> list[int]:
     """Return the ranks that wait although no pass gets to them and no timer runs."""
     with group._lock, group._outbox.lock:
+        if group._is_closing:
+            return []
         run, timer = group._epochs._run, group._timer
         runs = group._outbox.running and run is not None and not run.cancelled
         last = group._epoch + 1 if runs else -1
@@ -278,6 +281,29 @@ def test_a_refused_position_leaves_the_others_with_an_error_that_names_the_ranks
         readers[0].close()
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_start_of_an_epoch_is_the_same_for_any_number_of_consumers(
+    tmp_path: Path, first: int
+) -> None:
+    """A trainer that has read nothing since a restore starts the epoch in the next sidecar."""
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        position = readers[0].position()
+        position.consumers = 2
+        readers[0].restore(position)
+        group, order = group_of(job), [readers[first], readers[1 - first]]
+        passes = []
+        for number, one in enumerate(order, 1):
+            passes.append(one.units(one.begin()))
+            eventually(lambda count=number: len(group._outbox.readers) == count)
+        found = [[unit.buffers[0].tobytes() for unit in units] for units in passes]
+        assert found[0] == found[1]
+        assert len(found[0]) == ROWS // BATCH
+        for one in readers:
+            one.close()
+
+
 def test_a_position_that_one_reader_cannot_restore_does_not_stop_the_other(
     tmp_path: Path,
 ) -> None:
@@ -468,6 +494,70 @@ def test_a_process_that_is_replaced_while_it_opens_the_job_has_it_not_open(
         monkeypatch.setattr(job, "open_job", slow)
         older.open(trainer_pb2.Open(), b"", lambda _: None)
         assert not group._open_members
+
+
+def test_a_process_that_has_gone_does_not_open_the_job(tmp_path: Path) -> None:
+    """It may have waited until another one had opened it, and the sidecar may stop."""
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        group = ReaderGroup(job, 2, 1)
+        reading = group.join(Mock(number=1), Mock(closed=threading.Event()), 0)
+        assert reading is not None
+        group.remove(reading, closed=False)
+        with pytest.raises(Cancelled):
+            reading.open(trainer_pb2.Open(draft=job.config), b"", lambda _: None)
+        assert group._request is None
+
+
+def test_a_process_that_is_being_replaced_does_not_count_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path) as system:
+        group = ReaderGroup(system.add_sidecar(), 2, 1)
+        remove, joined = group.remove, []
+
+        def slow(*args: Any, **kwargs: Any) -> None:
+            joined.append(group.join(Mock(number=3), Mock(closed=threading.Event()), 1))
+            remove(*args, **kwargs)
+
+        monkeypatch.setattr(group, "remove", slow)
+        for number in (1, 2):
+            group.join(Mock(number=number), Mock(closed=threading.Event()), 0)
+        assert [one.reader.rank for one in group._members] == [0, 1]
+        assert joined == group._members[1:]
+
+
+def test_a_sidecar_that_stops_ends_the_pass_before_it_releases_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the pass writes to slots that processes hold: they read on in the next sidecar."""
+    with running(tmp_path) as system:
+        job = system.add_sidecar(epochs=2)
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        readers[0].begin()
+        read(readers[1])
+        readers[1].begin()  # without the other one, the pass would go on here
+        group, close = group_of(job), TrainerSession.close
+        ahead = group._outbox.readers[1]
+        eventually(lambda: ahead.begin.epoch == 1 and ahead.started)
+        reading, run = group._members[0], group._epochs._run
+        assert run is not None
+        cancelled: list[bool] = []
+
+        def recorded(session: TrainerSession) -> None:
+            cancelled.append(run.cancelled)
+            close(session)
+
+        monkeypatch.setattr(TrainerSession, "close", recorded)
+        group.close()
+        assert len(cancelled) >= 2
+        assert all(cancelled)
+        with pytest.raises(Cancelled):
+            reading.start(trainer_pb2.StartEpoch(generation=9))
+        with pytest.raises(Cancelled):
+            group.join(Mock(number=9), Mock(closed=threading.Event()), 0)
+        for one in readers:
+            one.close()
 
 
 def test_a_late_error_is_of_the_epoch_that_the_reader_has_waited_for(

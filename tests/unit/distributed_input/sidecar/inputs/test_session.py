@@ -183,6 +183,23 @@ def test_a_closed_reader_does_not_release_the_job_of_the_next_one(tmp_path: Path
         newer.close()
 
 
+@pytest.mark.parametrize("readers", [0, 2])
+def test_a_trainer_that_comes_while_the_sidecar_stops_finds_the_connection_closed(
+    tmp_path: Path, readers: int
+) -> None:
+    """It gets no error: it looks for the next sidecar."""
+    with running(tmp_path) as system:
+        system.add_sidecar()
+        registry = system.registries[0]
+        registry.close()
+        ours, theirs = packet_socket.pair()
+        rank = trainer_pb2.Rank(count=1, requested=True, readers=readers)
+        hello = trainer_pb2.Hello(protocol=PROTOCOL, rank=rank)
+        TrainerSession(theirs, registry)._receive(trainer_pb2.FromTrainer(hello=hello))
+        assert ours.recv(1 << 16) == b""
+        ours.close()
+
+
 def test_an_unknown_message_is_refused() -> None:
     failure = answer(trainer_pb2.FromTrainer())
     assert failure.kind == ConfigError.__name__
