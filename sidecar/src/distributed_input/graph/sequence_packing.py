@@ -28,7 +28,7 @@ _NUMBER_BITS = 32
 _NUMBER = (1 << _NUMBER_BITS) - 1
 
 
-class _Plan(NamedTuple):
+class _RowPlaces(NamedTuple):
     """Where new rows go. Sequences have numbers: 0 to K - 1 are those that were open before.
 
     Attributes:
@@ -178,14 +178,14 @@ def _flat(rows: dict[str, Any], most: int | None) -> tuple[dict[str, tf.Tensor],
     return {name: one.flat_values for name, one in ragged.items()}, lengths
 
 
-def _fit(lengths: tf.Tensor, room: tf.Tensor, length: int, oldest: bool) -> _Plan:
+def _fit(lengths: tf.Tensor, room: tf.Tensor, length: int, oldest: bool) -> _RowPlaces:
     """Put each row into an open sequence with room for it: with the least room, or the oldest one.
 
     If there is none, the sequence with the least room ends.
     """
-    # A code has the room of a sequence, and in the low bits its number. What a row leaves is negative
-    # if it does not fit. As an unsigned number, it is then larger than any that fits, and among each
-    # of both the least room is the lowest number.
+    # A code has the room of a sequence, and its number in the low bits. What a row leaves of it is
+    # negative if the row does not fit. As an unsigned number, that is larger than all that fit. In
+    # both cases, the least room is the lowest.
     scale = 1 << _NUMBER_BITS
     count, rows = tf.size(room, tf.int64), tf.size(lengths, tf.int64)
     numbers = count + tf.range(rows)  # a sequence that row r begins is K + r
@@ -207,7 +207,7 @@ def _fit(lengths: tf.Tensor, room: tf.Tensor, length: int, oldest: bool) -> _Pla
     chosen = found.stack()
     is_new = chosen < 0
     sequences = chosen & _NUMBER
-    return _Plan(
+    return _RowPlaces(
         lengths,
         tf.where(is_new, numbers, sequences),
         tf.boolean_mask(sequences, is_new),
@@ -215,7 +215,7 @@ def _fit(lengths: tf.Tensor, room: tf.Tensor, length: int, oldest: bool) -> _Pla
     )
 
 
-def _cut(lengths: tf.Tensor, room: tf.Tensor, length: int) -> _Plan:
+def _cut(lengths: tf.Tensor, room: tf.Tensor, length: int) -> _RowPlaces:
     """Put rows one behind the other, and cut them where a sequence is full."""
     ends = tf.cumsum(tf.concat([length - room, lengths], 0))
     last = ends[-1] // length
@@ -223,14 +223,14 @@ def _cut(lengths: tf.Tensor, room: tf.Tensor, length: int) -> _Plan:
     parts = bounds[1:] - bounds[:-1]
     is_part = parts > 0
     sequences = tf.boolean_mask(bounds[:-1], is_part) // length
-    return _Plan(tf.boolean_mask(parts, is_part), sequences, tf.range(last), last[None])
+    return _RowPlaces(tf.boolean_mask(parts, is_part), sequences, tf.range(last), last[None])
 
 
 def _move(
     values: dict[str, tf.Tensor],
     lengths: tf.Tensor,
     sequences: tf.Tensor,
-    plan: _Plan,
+    plan: _RowPlaces,
     is_last: tf.Tensor,
     length: int,
 ) -> Any:
