@@ -12,10 +12,12 @@ import tensorflow as tf
 
 import distributed_input
 from distributed_input.api.errors import ConfigError, SpecError
+from distributed_input.api.proto import types_pb2
 from distributed_input.graph import sequence_packing
 from distributed_input.graph.analysis.graph_analysis import analyze
 from distributed_input.graph.definition import canonical
 from distributed_input.graph.determinism import serial_ops
+from distributed_input.graph.export import export_job
 from distributed_input.graph.sequence_packing import pack
 from testing import packing
 
@@ -160,3 +162,12 @@ def test_components_of_different_lengths_are_an_error() -> None:
         tf.errors.InvalidArgumentError, match="components mask and tokens of a row differ"
     ):
         lists(pack(rows, 4))
+
+
+def test_a_dataset_of_the_trainer_may_be_packed_before_its_batch() -> None:
+    def dataset_fn(context: Any) -> tf.data.Dataset:
+        packed = pack(dataset_of([[1], [2, 3]] * 30).shard(4, context.input_pipeline_id), 4)
+        return packed.batch(context.get_per_replica_batch_size(16))
+
+    job, _ = export_job(types_pb2.Job(name="a", partitions=4, num_splits=4), dataset_fn)
+    assert (job.batched, job.global_batch_size, list(job.warnings)) == (True, 16, [])
