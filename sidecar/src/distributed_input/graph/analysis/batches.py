@@ -73,7 +73,9 @@ def find_batches(main: Scope) -> ElementBatches:
         is_last = is_last and one in PASSES
         if not (one in _KEEPS or (one in MAPS and is_row_map(main, node))):
             before = main.with_called(node_defs.ancestors(main.nodes, node))
-            return ElementBatches(hidden_by=str(node.op) if any(map(is_batch, before)) else "")
+            undone = sum(kind(each.op) == "Unbatch" for each in before)
+            is_hidden = sum(map(is_batch, before)) > undone
+            return ElementBatches(hidden_by=str(node.op) if is_hidden else "")
     return ElementBatches()
 
 

@@ -76,6 +76,21 @@ def test_the_values_of_a_padded_batch_are_found(
     assert padding_values(main_scope(serialize(make()))) == values
 
 
+@pytest.mark.parametrize(
+    ("make", "hidden_by"),
+    [
+        (lambda: ROWS.ragged_batch(2).unbatch(), ""),
+        (lambda: ROWS.ragged_batch(2).unbatch().map(lambda row: row["a"][:1]), ""),
+        (lambda: ROWS.ragged_batch(2).batch(2).unbatch(), "UnbatchDataset"),
+        (lambda: ROWS.ragged_batch(2).take(1).map(lambda rows: rows["a"][0]), "MapDataset"),
+    ],
+)
+def test_elements_may_be_batches_unless_each_batch_is_undone(
+    make: Callable[[], Data], hidden_by: str
+) -> None:
+    assert find_batches(main_scope(serialize(make()))).hidden_by == hidden_by
+
+
 FIXED = {"a": [9], "b": [9]}
 
 
