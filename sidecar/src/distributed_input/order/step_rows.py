@@ -159,10 +159,8 @@ def step_of_row(
         _share_before(position, job, at // quota, None)
         step = at // quota
     else:
-        consumers = position.consumers
-        is_parallel = job.mode == types_pb2.PARALLEL_EPOCHS
-        owner = position.consumer if is_parallel else partition % consumers
-        share = share_of(job, owner, consumers)
+        # In PARALLEL_EPOCHS, all consumers have equal shares.
+        share = share_of(job, partition % position.consumers, position.consumers)
         totals = {p: sum(lengths[one] for one in deal[p]) for p in share.partitions}
         own = {p: base[p] for p in share.partitions}
         step = position.base_step + bisect.bisect_right(

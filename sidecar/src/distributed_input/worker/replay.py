@@ -181,8 +181,6 @@ class EpochRows:
                 continue
             if block.first_row < known.rows:
                 found = block.prefix_at(min(block.end_row, known.rows))
-                if found.rows == known.rows and found != known:
-                    break
             yield block
             if end is not None and block.end_row >= max(end, known.rows):
                 break

@@ -193,6 +193,21 @@ def test_a_row_is_in_the_step_that_has_it(data: st.DataObject) -> None:
             assert step_of_row(position, split, row, case.lengths, remainder) == expected
 
 
+def test_a_row_before_a_restart_of_a_partition_that_gave_more_is_an_error() -> None:
+    """After the other partition has ended, its rows divided by those of a step are no step."""
+    job = types_pb2.Job(name="input", num_splits=2, partitions=2, global_batch_size=2)
+    case = Case(job, {0: 9, 1: 9}, 0)
+    (short,), (long,) = case.dealt()
+    run = Delivery(Case(job, {short: 1, long: 9}, 0), 1)
+    for _ in range(3):
+        run.step()
+    run.restart(2)
+    assert run.base_rows == [1, 5]
+    with pytest.raises(PositionError, match="is before a restore"):
+        step_of_row(run.position(1), long, 4, run.case.lengths, KEEP)
+    assert step_of_row(run.position(1), long, 5, run.case.lengths, KEEP) == 3
+
+
 @settings(max_examples=50)
 @given(st.data())
 def test_a_step_before_a_restart_is_known_while_the_number_of_trainers_does_not_matter(

@@ -86,6 +86,14 @@ def test_all_steps_have_each_row_once() -> None:
     assert numbers_of(epoch, []) == []
 
 
+def test_another_epoch_and_another_seed_have_the_rows_of_a_split_in_another_order() -> None:
+    split = [RowRange(1, 0, ROWS // SPLITS)]
+    positions = saved(), saved(epoch=0), saved(seed=SEED + 1)
+    orders = [numbers_of(EpochRows(one, config()), split) for one in positions]
+    assert len(set(map(tuple, orders))) == 3
+    assert len(set(map(tuple, map(sorted, orders)))) == 1
+
+
 def test_only_the_splits_of_a_step_run(monkeypatch: pytest.MonkeyPatch) -> None:
     epoch = EpochRows(saved(), config())
     run: list[int] = []
