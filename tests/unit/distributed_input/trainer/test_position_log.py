@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import PositionError
-from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.errors import ConfigError, PositionError
+from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.trainer import position_log
 from distributed_input.trainer.position_log import PositionLog, behind, parse
 
@@ -83,3 +85,35 @@ def test_a_log_that_begins_with_the_first_step_has_lost_nothing() -> None:
     for step in (1, 2):
         log.append(2 * step, Position(step=step))
     assert log.at(1, 2, start(3)) == Position(epoch=3, extra_units=1, units_per_step=2, job="train")
+
+
+READ: dict[str, Any] = {"num_splits": 4, "global_batch_size": 8, "step": 5}
+
+
+def test_skipped_steps_count_as_read():
+    position = trainer_pb2.Position(**READ)
+    position_log.skip(position, 3)
+    assert position == trainer_pb2.Position(**{**READ, "step": 8})
+    position_log.skip(position, 0)
+    assert position.step == 8
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps", "kind", "message"),
+    [
+        ({}, -1, ConfigError, "-1 is not a number of steps"),
+        ({}, 1.0, ConfigError, "is not a number of steps"),
+        ({}, True, ConfigError, "is not a number of steps"),
+        ({}, 1 << 41, ConfigError, "is not a number of steps"),
+        ({"num_splits": 0}, 1, PositionError, "neither read nor restored"),
+        ({"global_batch_size": 0}, 1, ConfigError, "no batch size"),
+        ({"sources": ["a"], "exhaustion": types_pb2.STOP}, 1, ConfigError, "onExhausted: Stop"),
+        ({"end": True}, 1, PositionError, "the epoch is over"),
+        ({"extra_units": 1}, 1, PositionError, "within a step"),
+    ],
+)
+def test_what_cannot_be_skipped_is_an_error(fields, steps, kind, message):
+    position = trainer_pb2.Position(**{**READ, **fields})
+    with pytest.raises(kind, match=message):
+        position_log.skip(position, steps)
+    assert position.step == 5
