@@ -28,7 +28,7 @@ from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
 from distributed_input.link.errors import Cancelled
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
 from distributed_input.order.jobs import is_same
-from distributed_input.order.share import Share, check_lineage, loop_units, share_of
+from distributed_input.order.share import Share, loop_units, share_of
 from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence, check_epoch
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.delivery.shared_outbox import (
@@ -259,7 +259,6 @@ class ReaderGroup:
             for one in self._outbox.readers:
                 one.stage = ReaderStage.IDLE  # it has read another job
         job = self.input.open_job(request.draft, dataset, report)
-        check_lineage(job, request.lineage)
         consumer, consumers = self.input.consumer, self.input.consumers
         share = share_of(job, consumer, consumers, max(1, request.replicas))
         if share.whole:

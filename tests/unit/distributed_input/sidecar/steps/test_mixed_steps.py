@@ -128,7 +128,7 @@ def test_the_lists_of_a_position_are_opened_behind_its_rows(total: int | None) -
     position = trainer_pb2.Position(
         job="train", partitions=2, global_batch_size=8, num_splits=8, format=1, consumers=1,
         step=8, base_step=8, base_rows=[16] * 4, exhaustion=types_pb2.STOP,
-        sources=[" (4 splits)"] * 2,
+        sources=[trainer_pb2.Source(num_splits=4)] * 2,
     )  # fmt: skip
     reader: Any = GivenTotals(mixed, {} if total is None else {2: total})
     reader.deal = mixture.deal(mixed, 0)
