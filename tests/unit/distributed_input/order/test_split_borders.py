@@ -12,10 +12,10 @@ from distributed_input.order.split_borders import RowRange, SplitBorders, Unknow
 SPLITS = [5, 3, 8, 6]
 
 
-def borders(lengths: dict[int, int], **anchor: int) -> SplitBorders:
+def borders(lengths: dict[int, int], ordinal: int = 2) -> SplitBorders:
     """Return borders of partition 1, whose split 8 begins at row 20 and has 4 rows at least."""
-    at = {"ordinal": 2, "rows": 20, **anchor}
-    position = trainer_pb2.Position(anchors=[trainer_pb2.Anchor(), trainer_pb2.Anchor(**at)])
+    anchor = trainer_pb2.Anchor(ordinal=ordinal, rows=20)
+    position = trainer_pb2.Position(anchors=[trainer_pb2.Anchor(), anchor])
     position.prefixes.add(partition=1, split=8, rows=4)
     position.prefixes.add(partition=0, split=8, rows=9)
     return SplitBorders(position, 1, SPLITS, lengths)
