@@ -229,6 +229,49 @@ def test_a_row_is_in_the_step_that_has_it(job: types_pb2.Job, steps: int) -> Non
     assert {row: step for row, step in found.items() if step is not None} == expected
 
 
+def test_steps_that_were_delivered_need_no_lengths_of_other_trainers() -> None:
+    run = Delivery(job_of(2, 2, [40, 40], types_pb2.STOP), 2)
+    for _ in range(9):
+        run.step()
+    position = run.position(1)
+    known: dict[int, int] = {}
+    own = [split for one in (1, 3) for split in run.lists[one]]
+    while True:
+        try:
+            rows_of_step(position, 7, known, KEEP, 1)
+            break
+        except UnknownLengthError as error:
+            known[error.split] = length(error.split)
+    assert set(known) <= set(own)
+
+
+def test_a_known_end_of_a_list_ends_the_epoch_without_the_lengths_of_others() -> None:
+    run = Delivery(job_of(2, 2, [4, 40], types_pb2.STOP), 2)
+    while run.step():
+        pass
+    position = run.position(0)
+    position.anchors[1].CopyFrom(trainer_pb2.Anchor(ordinal=2, rows=run.at[1], ended=True))
+    assert rows_of_step(position, len(run.steps) + 9, {}, KEEP) == []
+
+
+def test_only_splits_of_steps_before_the_position_are_searched() -> None:
+    run = Delivery(job_of(1, 3, [2, 2], types_pb2.REPEAT))
+    for _ in range(4):
+        run.step()
+    position = run.position(0)
+
+    def search(rows: int) -> list[int]:
+        lengths: dict[int, int] = {}
+        for split in splits_of(position, lengths):
+            lengths[split] = rows
+        return sorted(lengths)
+
+    # 4 of 12 rows are of the first source, with 1 row in each split.
+    assert [split for split in search(1) if split % 4 < 2] == [0, 1, 4, 5]
+    with pytest.raises(PositionError, match="the dataset has changed"):
+        search(0)
+
+
 def changed() -> Delivery:
     """Return a delivery in the 5th step of other weights."""
     run = Delivery(job_of(2, 2, [4, 4], types_pb2.REPEAT), 2)
@@ -266,6 +309,7 @@ def test_positions_that_contradict_themselves_are_errors() -> None:
     run = changed()
     for fields, message in (
         ({"num_splits": 9}, "its sources have other splits"),
+        ({"partitions": 8}, "its sources have other splits"),
         ({"base_rows": [1] + [0] * 3}, "do not fit the borders"),
         ({"weights": []}, "has no weights"),
         ({"trainers_since": 99}, "damaged"),
@@ -279,6 +323,12 @@ def test_positions_that_contradict_themselves_are_errors() -> None:
                 setattr(position, name, value)
         with pytest.raises(PositionError, match=message):
             ask(position, 8)
+    run = Delivery(run.job)
+    run.step()
+    position = run.position(0)
+    position.base_rows[0] += 1
+    with pytest.raises(PositionError, match="do not fit the borders"):
+        ask(position, 0)
     with pytest.raises(PositionError, match="takes too long"):
         ask(run.position(0), 10**15)
 

@@ -57,6 +57,13 @@ def test_contradictions_are_errors(lengths: dict[int, int]) -> None:
         borders({}, ordinal=9)
 
 
+def test_a_prefix_behind_the_end_of_a_list_is_ignored() -> None:
+    anchor = trainer_pb2.Anchor(ordinal=len(SPLITS), rows=20, ended=True)
+    position = trainer_pb2.Position(anchors=[anchor])
+    position.prefixes.add(partition=0, split=8, rows=4)
+    assert SplitBorders(position, 0, SPLITS, {}).total == 20
+
+
 def test_only_some_splits_of_a_list_without_end_are_looked_at() -> None:
     splits = RepeatedSplits(0, 0, [1, 0], 2)
     at = (1 << 32) - 2
