@@ -97,11 +97,13 @@ class SplitBorders:
 
         Raises:
             UnknownLengthError: the list may have no such row, or a border is not known.
-            PositionError: the list has no rows, so that it cannot repeat.
+            PositionError: the list has ended before, or it has no rows, so that it cannot repeat.
         """
         found, end = [], first + rows
         while first < end:
             at, start = max(one for one in self._starts.items() if one[1] <= first)
+            if at == len(self._splits):
+                raise PositionError(CONTRADICTION)  # it has ended before these rows
             stop = self._starts.get(at + 1)
             if stop is None and at == self._anchor and first < self._least:
                 stop = self._least

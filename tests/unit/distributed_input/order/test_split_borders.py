@@ -41,6 +41,8 @@ def test_the_split_beside_the_nearer_border_is_asked_for() -> None:
 def test_a_list_has_the_rows_before_its_end() -> None:
     known = borders({8: 6, 6: 2})
     assert known.total == 28
+    with pytest.raises(PositionError, match="the dataset has changed"):
+        known.locate(26, 3)
     assert [known.has(rows) for rows in (0, 27, 28, 29)] == [True, True, True, False]
     unknown = borders({8: 6})
     assert unknown.total is None
