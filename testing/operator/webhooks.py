@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from distributed_input.api import environment, names
+from distributed_input_operator.injection.rank import OWNERS
 from distributed_input_operator.kube.kinds import SECRET
-from distributed_input_operator.webhook.admission import OWNERS
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import Operator, eventually, run_operator
 
