@@ -36,6 +36,7 @@ from distributed_input_operator.injection.owners import (
     title,
 )
 from distributed_input_operator.injection.trainer_pod import (
+    MAX_DIGITS,
     Manifest,
     RefusedError,
     TrainerRank,
@@ -170,7 +171,8 @@ def _check_fixed(owner: Manifest, field: str, least: int, most: int, count: int 
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() else None
+    is_number = text and text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    return int(text) if text and is_number else None
 
 
 def _integer(spec: Mapping[str, Any], field: str, default: int) -> int:
@@ -201,10 +203,10 @@ def pytorch_job_rank(pod: Manifest, owners: Owners, count: int | None) -> Traine
     if not (owners and PYTORCH_JOB.describes(owners[0])):
         return None
     spec, labels = owners[0]["spec"], labels_of(pod)
-    of = spec["pytorchReplicaSpecs"]
+    of = {name.lower(): one for name, one in spec["pytorchReplicaSpecs"].items()}
     sets = [
-        PodSet(name.lower(), _integer(of[name], "replicas", 1), of[name]["template"])
-        for name in ("Master", "Worker")
+        PodSet(name, _integer(of[name], "replicas", 1), of[name].get("template") or {})
+        for name in ("master", "worker")
         if of.get(name)
     ]
     elastic = spec.get("elasticPolicy") or {}
@@ -231,8 +233,8 @@ def _mpi_job(owners: Owners) -> Owners:
 
 
 def _launcher_has_ranks(spec: Mapping[str, Any]) -> bool:
-    workers = spec["mpiReplicaSpecs"].get("Worker") or {"replicas": 0}
-    return bool(spec.get("runLauncherAsWorker")) or _integer(workers, "replicas", 1) == 0
+    workers = spec["mpiReplicaSpecs"].get("Worker") or {}
+    return bool(spec.get("runLauncherAsWorker")) or _integer(workers, "replicas", 0) == 0
 
 
 def mpi_job_rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | None:
@@ -244,13 +246,10 @@ def mpi_job_rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRan
     if not found:
         return None
     spec, role = found[0]["spec"], labels_of(pod).get(JOB_ROLE)
-    of = spec["mpiReplicaSpecs"]
-    sets = []
+    launcher, worker = (spec["mpiReplicaSpecs"].get(name) or {} for name in ("Launcher", "Worker"))
+    sets = [PodSet("worker", _integer(worker, "replicas", 0), worker.get("template") or {})]
     if _launcher_has_ranks(spec):
-        sets.append(PodSet("launcher", 1, of["Launcher"]["template"]))
-    if of.get("Worker"):
-        replicas = _integer(of["Worker"], "replicas", 1)
-        sets.append(PodSet("worker", replicas, of["Worker"]["template"]))
+        sets.insert(0, PodSet("launcher", 1, launcher.get("template") or {}))
     last = str(pod["metadata"].get("name", "")).rpartition("-")[2]
     place = _Place(role, 0 if role == "launcher" else _number(last))
     return _rank(pod, found, count, sets, place)
@@ -310,7 +309,10 @@ def volcano_job_rank(pod: Manifest, owners: Owners, count: int | None) -> Traine
     if not (owners and VOLCANO_JOB.describes(owners[0])):
         return None
     tasks = owners[0]["spec"]["tasks"]
-    sets = [PodSet(one["name"], _integer(one, "replicas", 0), one["template"]) for one in tasks]
+    sets = [
+        PodSet(one.get("name") or "default", int(one.get("replicas", 0)), one.get("template") or {})
+        for one in tasks
+    ]
     labels = labels_of(pod)
     place = _Place(labels.get(TASK), _number(labels.get(TASK_INDEX)))
     return _rank(pod, owners, count, sets, place)

@@ -26,7 +26,8 @@ RANK_REMEDY = (
     "RayCluster, LeaderWorkerSet or Volcano Job"
 )
 
-_MAX_DIGITS = 9
+MAX_DIGITS = 9
+"""Of a number in the metadata of a pod."""
 _FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
@@ -156,8 +157,8 @@ def parse_number(text: str, name: str) -> int:
         raise RefusedError(
             f"{name}: {text!r} is not a non-negative integer: use a number such as 2"
         )
-    if len(text.strip()) > _MAX_DIGITS:
-        raise RefusedError(f"{name}: the number has more than {_MAX_DIGITS} digits")
+    if len(text.strip()) > MAX_DIGITS:
+        raise RefusedError(f"{name}: the number has more than {MAX_DIGITS} digits")
     return int(text)
 
 

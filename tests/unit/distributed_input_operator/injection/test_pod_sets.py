@@ -13,6 +13,7 @@ from distributed_input.api import names
 from distributed_input_operator.injection.owners import JOB_SET
 from distributed_input_operator.injection.pod_sets import LEADER_WORKER_SET, owner_of
 from distributed_input_operator.injection.rank import OWNERS, RANKS, trainer_rank
+from testing.operator.documentation import documented_manifest
 from tests.unit.distributed_input_operator.injection.controllers import (
     TRAINERS,
     leader_worker_set,
@@ -35,6 +36,14 @@ from tests.unit.distributed_input_operator.injection.trainer_pods import (
 )
 
 SWEEP = ("Sweep", "s")
+DOCUMENTED = {
+    "PyTorchJob": lambda: pytorch_job(1, 3),
+    "MPIJob": lambda: mpi_job(4)[1:],
+    "RayJob": lambda: ray_job(4),
+    "LeaderWorkerSet": lambda: leader_worker_set(2, 3),
+    "Job": lambda: volcano_job(("trainer", 4, "train")),
+}
+"""The trainers of the examples in docs/controllers.md."""
 COUNT = names.CONSUMERS_ANNOTATION
 
 
@@ -57,6 +66,30 @@ def test_each_kind_has_trainers_in_these_tests():
     of = [one for owners in found for one in owners]
     of += [jobset(replicated("a", 1, 1)), owner("StatefulSet", "fit", {"replicas": 1})]
     assert [kind for kind in OWNERS if not any(kind.describes(one) for one in of)] == []
+
+
+@pytest.mark.parametrize("kind", DOCUMENTED)
+def test_the_documented_object_has_the_trainers_that_its_page_describes(kind):
+    spec = documented_manifest(kind, "controllers.md")["spec"]
+    spec = spec.get("rayClusterSpec", spec)
+    trainers = DOCUMENTED[kind]()
+    for index, (made, owners) in enumerate(trainers):
+        of = next(one for one in owners if one["kind"] in (kind, "RayCluster"))
+        of["spec"] = spec
+        if kind == "RayJob":
+            made["metadata"]["labels"]["ray.io/group"] = spec["workerGroupSpecs"][0]["groupName"]
+        assert rank_of(made, *owners) == (index, len(trainers))
+
+
+def test_the_documented_train_job_labels_the_pods_of_its_nodes():
+    (patch,) = documented_manifest("TrainJob", "controllers.md")["spec"]["runtimePatches"]
+    (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert node["name"] == "node"
+    patched = node["template"]["spec"]["template"]["metadata"]
+    made, owners = train_job(4)[3]
+    made["metadata"]["annotations"] |= patched["annotations"]
+    owners[1]["spec"]["replicatedJobs"][1]["template"]["spec"]["template"] = {"metadata": patched}
+    assert rank_of(made, *owners) == (3, 4)
 
 
 @given(
@@ -107,6 +140,24 @@ def test_an_mpi_launcher_reads_no_input_unless_it_runs_ranks():
     assert rank_of(made, *owners) == (0, 3)
 
 
+def test_omitted_fields_have_the_defaults_of_the_controllers():
+    made, owners = pytorch_job(1, 1)[1]
+    of = owners[0]["spec"]["pytorchReplicaSpecs"]
+    owners[0]["spec"]["pytorchReplicaSpecs"] = {
+        name.lower(): {"template": one["template"]} for name, one in of.items()
+    }
+    assert rank_of(made, *owners) == (1, 2)
+    made, owners = mpi_job(0, inputs=("train", None))[0]
+    owners[1]["spec"]["mpiReplicaSpecs"]["Worker"] = {"template": template()}
+    assert rank_of(made, *owners) == (0, 1)
+    made, owners = volcano_job(("default", 1, "train"))[0]
+    del owners[0]["spec"]["tasks"][0]["name"]
+    assert rank_of(made, *owners) == (0, 1)
+    made, owners = leader_worker_set(1, 1)[0]
+    owners[1]["spec"] = {"leaderWorkerTemplate": {"workerTemplate": template()}}
+    assert rank_of(made, *owners) == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("trainers", "remedy"),
     [
@@ -144,6 +195,13 @@ def test_ray_pods_that_nothing_numbers_are_refused_with_a_remedy_for_the_templat
     made, owners = ray_cluster((2, 2))[0]
     del made["metadata"]["labels"]["ray.io/replica-host-index"]
     assert "nothing numbers the 4 pods" in refusal_of(made, *owners)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "²", "9" * 5000])
+def test_what_is_no_number_gives_no_index(text):
+    made, owners = volcano_job(("worker", 2, "train"))[0]
+    made["metadata"]["labels"]["volcano.sh/task-index"] = text
+    assert "nothing numbers the 2 pods of worker" in refusal_of(made, *owners)
 
 
 def test_volcano_pods_of_an_old_release_are_refused():
