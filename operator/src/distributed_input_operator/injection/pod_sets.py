@@ -78,6 +78,8 @@ class PodSet:
     name: str
     count: int
     template: Manifest
+    limits: tuple[int, int] | None = None
+    """The least and the most pods, if a controller may change their number."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ def _rank(
         if one.name == place.pod_set:
             before, size = total, one.count
         if others == inputs:
+            _check_fixed(owners[0], one, count)
             total += one.count
         elif others & inputs:
             raise RefusedError(
@@ -156,23 +159,26 @@ _NUMBERED = {
 """What to do if a pod of this kind has no number."""
 
 
-def _check_fixed(owner: Manifest, field: str, least: int, most: int, count: int | None) -> None:
+def _check_fixed(owner: Manifest, pod_set: PodSet, count: int | None) -> None:
     """Raise RefusedError if a controller may change the number of pods while they train.
 
     `count`: number of trainers in the pod's annotation, if it has one.
     """
+    least, most = pod_set.limits or (0, 0)
     if least == most or count is not None:
         return
     raise RefusedError(
-        f"{title(owner)}: {field} allows {least} to {most} pods, but trainers that share an input "
-        "need their number when they start: set minReplicas and maxReplicas to the same number, or "
-        f'annotation {names.CONSUMERS_ANNOTATION}: "N" in the pod template, if all N pods run'
+        f"{title(owner)}: its autoscaling allows {least} to {most} pods of {pod_set.name}, but "
+        "trainers that share an input need their number when they start: set minReplicas and "
+        f'maxReplicas to the same number, or annotation {names.CONSUMERS_ANNOTATION}: "N" in the '
+        "pod template, if all N pods run"
     )
 
 
 def _number(text: str | None) -> int | None:
-    is_number = text and text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
-    return int(text) if text and is_number else None
+    if not text or len(text) > MAX_DIGITS or not (text.isascii() and text.isdecimal()):
+        return None
+    return int(text)
 
 
 def _integer(spec: Mapping[str, Any], field: str, default: int) -> int:
@@ -204,15 +210,14 @@ def pytorch_job_rank(pod: Manifest, owners: Owners, count: int | None) -> Traine
         return None
     spec, labels = owners[0]["spec"], labels_of(pod)
     of = {name.lower(): one for name, one in spec["pytorchReplicaSpecs"].items()}
+    elastic = spec.get("elasticPolicy") or {}
+    least, most = elastic.get("minReplicas"), elastic.get("maxReplicas")
+    limits = None if least is None or most is None else (int(least), int(most))
     sets = [
-        PodSet(name, _integer(of[name], "replicas", 1), of[name].get("template") or {})
-        for name in ("master", "worker")
+        PodSet(name, _integer(of[name], "replicas", 1), of[name].get("template") or {}, may_be)
+        for name, may_be in (("master", None), ("worker", limits))
         if of.get(name)
     ]
-    elastic = spec.get("elasticPolicy") or {}
-    if elastic.get("minReplicas") is not None and elastic.get("maxReplicas") is not None:
-        limits = int(elastic["minReplicas"]), int(elastic["maxReplicas"])
-        _check_fixed(owners[0], "spec.elasticPolicy", *limits, count)
     place = _Place(labels.get(REPLICA_TYPE), _number(labels.get(REPLICA_INDEX)))
     return _rank(pod, owners, count, sets, place)
 
@@ -267,11 +272,8 @@ def ray_cluster_rank(pod: Manifest, owners: Owners, count: int | None) -> Traine
         least, most = _integer(one, "minReplicas", 0), _integer(one, "maxReplicas", (1 << 31) - 1)
         replicas = min(max(_integer(one, "replicas", 0), least), most)
         hosts = max(_integer(one, "numOfHosts", 1), 1)
-        sets.append(PodSet(one["groupName"], replicas * hosts, one["template"]))
-        requests = labels_of({"metadata": one["template"].get("metadata") or {}})
-        if spec.get("enableInTreeAutoscaling") and requests.get(names.INJECT_LABEL) == "true":
-            where = f"the autoscaling of worker group {one['groupName']}"
-            _check_fixed(owners[0], where, least, most, count)
+        limits = (least * hosts, most * hosts) if spec.get("enableInTreeAutoscaling") else None
+        sets.append(PodSet(one["groupName"], replicas * hosts, one["template"], limits))
         if one["groupName"] == group and hosts > 1:
             host = _number(labels.get(RAY_HOST_INDEX))
             index = None if index is None or host is None else index * hosts + host
@@ -328,6 +330,7 @@ _KINDS = (
     LEADER_WORKER_SET,
     VOLCANO_JOB,
 )
+"""The kinds of this module, and those above them."""
 
 
 def check_is_pod(pod: Manifest, owners: Owners) -> None:

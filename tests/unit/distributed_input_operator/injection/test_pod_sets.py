@@ -18,6 +18,7 @@ from tests.unit.distributed_input_operator.injection.controllers import (
     TRAINERS,
     leader_worker_set,
     mpi_job,
+    pods_template,
     pytorch_job,
     ray_cluster,
     ray_job,
@@ -161,8 +162,11 @@ def test_omitted_fields_have_the_defaults_of_the_controllers():
 @pytest.mark.parametrize(
     ("trainers", "remedy"),
     [
-        (pytorch_job(0, 4, elasticPolicy={"minReplicas": 2, "maxReplicas": 4}), "elasticPolicy"),
-        (ray_cluster((4, 1), enableInTreeAutoscaling=True), "autoscaling of worker group group0"),
+        (
+            pytorch_job(0, 4, elasticPolicy={"minReplicas": 2, "maxReplicas": 4}),
+            "2 to 4 pods of worker",
+        ),
+        (ray_cluster((2, 2), enableInTreeAutoscaling=True), "0 to 20 pods of group0"),
     ],
     ids=["PyTorchJob", "RayCluster"],
 )
@@ -174,9 +178,13 @@ def test_pods_whose_number_may_change_are_refused_without_the_count(trainers, re
     assert rank_of(annotated(made, 4), *owners) == (3, 4)
 
 
-def test_autoscaling_of_a_ray_group_without_trainers_does_not_matter():
-    made, owners = ray_cluster((2, 1), head="train", enableInTreeAutoscaling=True)[0]
-    del owners[0]["spec"]["workerGroupSpecs"][0]["template"]["metadata"]
+def test_autoscaling_of_pods_with_other_inputs_does_not_matter():
+    for other in ("eval", ""):
+        made, owners = ray_cluster((2, 1), head="train", enableInTreeAutoscaling=True)[0]
+        owners[0]["spec"]["workerGroupSpecs"][0]["template"] = pods_template(other)
+        assert rank_of(made, *owners) == (0, 1)
+    limits = {"minReplicas": 1, "maxReplicas": 4}
+    made, owners = pytorch_job(1, 2, ("train", None), elasticPolicy=limits)[0]
     assert rank_of(made, *owners) == (0, 1)
 
 
