@@ -205,7 +205,7 @@ def test_ray_pods_that_nothing_numbers_are_refused_with_a_remedy_for_the_templat
     assert "nothing numbers the 4 pods" in refusal_of(made, *owners)
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "²", "9" * 5000])
+@pytest.mark.parametrize("text", ["", "x", "-1", "²", "٣", "9" * 5000])
 def test_what_is_no_number_gives_no_index(text):
     made, owners = volcano_job(("worker", 2, "train"))[0]
     made["metadata"]["labels"]["volcano.sh/task-index"] = text
