@@ -6,6 +6,7 @@ global, no row is read twice, and a split can begin at any of its rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from distributed_input.api.hashing import mix
 
 _CHUNK = 1024  # positions that are permuted together
 _ROUNDS = 6
+_TOGETHER = 16  # rows of one call of `__getitems__`
 _SORTED = 4096  # a Feistel network of few bits does not have all permutations
 
 
@@ -61,7 +63,12 @@ class Indexed:
         Law: the splits together have each row once.
         """
         key = mix(seed, epoch) if self.shuffle else None
-        for index in indexes(len(self), split, splits, key, start):
+        found = indexes(len(self), split, splits, key, start)
+        many = getattr(self.source, "__getitems__", None)
+        if many is not None and failed is None:
+            yield from self._together(many, found, start)
+            return
+        for index in found:
             try:
                 row = self.source[index]
             except Exception as error:
@@ -70,6 +77,24 @@ class Indexed:
                 failed(error, index=index)
                 continue
             yield row
+
+    def _together(
+        self, many: Callable[[list[int]], Any], found: Iterator[int], start: int
+    ) -> Iterator[Any]:
+        """Yield rows that the source returns several at a time, as PyTorch's DataLoader reads them.
+
+        The rows at a multiple of `_TOGETHER` begin another call, wherever a split resumes.
+        """
+        size = _TOGETHER - start % _TOGETHER
+        while some := list(itertools.islice(found, size)):
+            size = _TOGETHER
+            try:
+                rows = many(some)
+            except Exception:  # noqa: BLE001 - raised again at its row
+                rows = None
+            if not isinstance(rows, (list, tuple)) or len(rows) != len(some):
+                rows = map(self.source.__getitem__, some)  # it is meant for another collate_fn
+            yield from rows
 
 
 def has_index(value: object) -> bool:

@@ -83,3 +83,52 @@ def test_only_what_cannot_be_iterated_is_known_to_be_indexed():
 
     assert has_index(MapStyle())
     assert not any(map(has_index, ([1], iter([1]), 3)))
+
+
+class Together:
+    """Returns several rows at a time. Keeps the calls. Index 70 fails."""
+
+    def __init__(self, answer=list):
+        self.calls, self.answer = [], answer
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        if index == 70:
+            raise KeyError(index)
+        return -index
+
+    def __getitems__(self, some):
+        self.calls.append(some)
+        return self.answer(self[index] for index in some)
+
+
+@pytest.mark.parametrize("start", [0, 1, 16, 30, 49])
+def test_rows_are_read_together_from_the_same_rows_on_wherever_a_split_resumes(start):
+    source = Together()
+    rows = Indexed(source, shuffle=False).rows(0, 2, 0, 0, start)
+    assert list(rows) == [-index for index in range(start, 50)]
+    assert [call[0] for call in source.calls] == [start, *range(start - start % 16 + 16, 50, 16)]
+
+
+@pytest.mark.parametrize("answer", [dict.fromkeys, sum, lambda rows: [sum(rows)]])
+def test_rows_that_are_joined_for_another_reader_are_read_one_by_one(answer):
+    rows = Indexed(Together(answer), shuffle=False).rows(0, 2, 0, 0)
+    assert list(rows) == [-index for index in range(50)]
+
+
+def test_an_error_of_rows_that_are_read_together_is_raised_at_its_row():
+    rows = Indexed(Together(), shuffle=False).rows(1, 2, 0, 0)
+    assert list(itertools.islice(rows, 20)) == [-index for index in range(50, 70)]
+    with pytest.raises(KeyError, match="70"):
+        next(rows)
+
+
+def test_rows_are_read_one_by_one_where_some_may_fail():
+    failed, source = [], Together()
+    rows = Indexed(source).rows(
+        0, 1, 0, 0, failed=lambda error, index: failed.append((type(error), index))
+    )
+    assert sorted(rows) == [-index for index in reversed(range(100)) if index != 70]
+    assert (failed, source.calls) == ([(KeyError, 70)], [])
