@@ -104,23 +104,75 @@ class Together:
         return self.answer(self[index] for index in some)
 
 
-@pytest.mark.parametrize("start", [0, 1, 16, 30, 49])
-def test_rows_are_read_together_from_the_same_rows_on_wherever_a_split_resumes(start):
+@pytest.mark.parametrize("start", [0, 1, 14, 16, 30, 47, 49])
+def test_rows_are_read_together_from_the_same_rows_on_wherever_a_split_resumes(start, clock):
     source = Together()
     rows = Indexed(source, shuffle=False).rows(0, 2, 0, 0, start)
     assert list(rows) == [-index for index in range(start, 50)]
-    assert [call[0] for call in source.calls] == [start, *range(start - start % 16 + 16, 50, 16)]
+    calls = [call[0] for call in source.calls if call]
+    if start + 3 <= 50:
+        probed, first = [start, start + 1], start + 3
+        others = {first, *range(first - first % 16 + 16, 50, 16)}
+        assert calls == probed + sorted(one for one in others if one < 50)
 
 
 @pytest.mark.parametrize("answer", [dict.fromkeys, sum, lambda rows: [sum(rows)]])
-def test_rows_that_are_joined_for_another_reader_are_read_one_by_one(answer):
+def test_rows_that_are_joined_for_another_reader_are_read_one_by_one(answer, clock):
     rows = Indexed(Together(answer), shuffle=False).rows(0, 2, 0, 0)
     assert list(rows) == [-index for index in range(50)]
 
 
-def test_an_error_of_rows_that_are_read_together_is_raised_at_its_row():
+@pytest.mark.parametrize("columns", [1, 2, 3, 16])
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("rows", [1, 2, 3, 17, 18, 19, 20, 34])
+def test_the_columns_of_a_batch_are_not_taken_for_rows(columns, kind, rows, clock):
+    class Columns:
+        def __len__(self):
+            return rows
+
+        def __getitem__(self, index):
+            return tuple([index] * columns)
+
+        def __getitems__(self, some):
+            return kind([list(some)] * columns)
+
+    found = list(Indexed(Columns(), shuffle=False).rows(0, 1, 0, 0))
+    assert found == [tuple([index] * columns) for index in range(rows)]
+
+
+def test_slow_rows_are_read_one_by_one(clock):
+    source = Together()
+    clock.step = 0.01
+    rows = Indexed(source, shuffle=False).rows(0, 2, 0, 0)
+    assert list(rows) == [-index for index in range(50)]
+    assert len(source.calls) == 2
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = step = 0.0
+
+        def perf_counter(self):
+            self.now += self.step
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(indexed, "time", clock)
+    return clock
+
+
+def test_an_error_of_rows_that_are_read_together_is_raised_at_its_row(clock):
     rows = Indexed(Together(), shuffle=False).rows(1, 2, 0, 0)
     assert list(itertools.islice(rows, 20)) == [-index for index in range(50, 70)]
+    with pytest.raises(KeyError, match="70"):
+        next(rows)
+
+
+@pytest.mark.parametrize("start", [18, 19, 20])
+def test_an_error_of_the_first_rows_is_raised_at_its_row(start, clock):
+    rows = Indexed(Together(), shuffle=False).rows(1, 2, 0, 0, start)
+    assert list(itertools.islice(rows, 20 - start)) == [-index for index in range(50 + start, 70)]
     with pytest.raises(KeyError, match="70"):
         next(rows)
 
