@@ -115,7 +115,8 @@ def skip(position: trainer_pb2.Position, steps: int) -> None:
         )
     if position.sources and steps > _MOST_MIXED_STEPS:
         raise ConfigError(
-            f"skip: {steps} steps of a mixture, and at most {_MOST_MIXED_STEPS} are possible at once"
+            f"skip: {steps} steps of a mixture, and at most {_MOST_MIXED_STEPS} are possible at"
+            " once"
         )
     if position.sources and position.exhaustion == types_pb2.STOP:
         raise ConfigError("skip: not possible for a mixture with spec.mixture.onExhausted: Stop")
