@@ -238,7 +238,7 @@ class Cluster:
         credentials = self.credentials()
         with contextlib.closing(open_channel(self.address, credentials)) as channel:
             answer: dispatcher_pb2.StatusResponse = Stub(channel, service).Status(
-                dispatcher_pb2.StatusRequest(), timeout=10
+                dispatcher_pb2.StatusRequest(max_skipped=1000), timeout=10
             )
         return answer
 

@@ -109,6 +109,7 @@ HARMLESS = frozenset(
     "numSplits partitions seed epochs batching.globalBatchSize batching.remainder "
     "determinism badRecords.onError badRecords.maxPerSplit badRecords.maxPercent "
     "mixture.weights mixture.onExhausted mixture.schedule.step mixture.schedule.weights "
+    "packing.length packing.method packing.openSequences "
     "sidecar.readAhead sidecar.timeoutSeconds sidecar.transfer suspend "
     "tfDataService.staticSharding workers.template.spec.terminationGracePeriodSeconds "
     # Numbers of pods, CPU and memory, which quotas and InputPolicies limit.

@@ -35,6 +35,7 @@ from distributed_input.trainer.lineage import Lineage
 if TYPE_CHECKING:
     from distributed_input import keras as keras
     from distributed_input import transformers as transformers
+    from distributed_input.graph.sequence_packing import pack
     from distributed_input.runner.local import LocalRun, local
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "UnavailableError",
     "connect",
     "local",
+    "pack",
 ]
 
 _FRAMEWORKS = ("keras", "transformers")
@@ -67,6 +69,7 @@ _LATER = {
     **{name: f"distributed_input.{name}" for name in _FRAMEWORKS},
     "local": "distributed_input.runner.local",
     "LocalRun": "distributed_input.runner.local",
+    "pack": "distributed_input.graph.sequence_packing",
 }
 """Modules that are imported on first use."""
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "bench": "measure what workers would gain for your dataset",
     "status": "show the trainers and workers of running inputs",
     "explain": "name what the trainers of running inputs wait for",
+    "rows": "show the rows of steps, and the records that splits left out",
     "top": "show the rates of trainers and workers, again and again",
     "dashboard": "serve a page about running inputs, for a browser on this machine",
     "logs": "print the logs of an input's processes",

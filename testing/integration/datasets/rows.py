@@ -37,6 +37,18 @@ def tokens(ctx: Any, rows: int = 100, length: int = 16) -> tf.data.Dataset:
     return numbers.map(lambda row: {"input_ids": row, "labels": row})
 
 
+def document(number: int) -> range:
+    """Return the tokens of a document of `documents`: 1 to 31 of them, which no other one has."""
+    return range(100 * number, 100 * number + 1 + number * number % 31)
+
+
+def documents(ctx: Any, rows: int = 100, batch: int = 0) -> tf.data.Dataset:
+    """Return rows of variable length: document d in split d mod n."""
+    numbers = _sharded(tf.data.Dataset.range(rows), ctx)
+    dataset = numbers.map(lambda row: {"tokens": 100 * row + tf.range(1 + row * row % 31)})
+    return dataset.padded_batch(batch) if batch else dataset
+
+
 def uneven(ctx: Any, sizes: Sequence[int], batch: int = 0) -> tf.data.Dataset:
     """Return sizes[s] rows in split s: none, fewer than a batch, or many batches."""
     before = sum(sizes[: ctx.input_pipeline_id])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from testing.documentation import concepts
@@ -72,6 +73,17 @@ def test_the_custom_loop_trains_in_two_processes(project):
     )
     read = run(project, program, "--trainers", "2")
     assert read["train"] == (3, 3 * 640)
+
+
+def test_the_packing_program_wastes_few_places(tmp_path):
+    (tmp_path / "input.yaml").write_text(texts("packing.md", "yaml")[0])
+    dataset, program = texts("packing.md", "python")[:2]
+    assert "8000" in dataset
+    (tmp_path / "documents.py").write_text(dataset.replace("8000", "800"))
+    epochs, rows = run(tmp_path, program)["documents"]
+    sizes = np.random.default_rng(0).lognormal(np.log(400), 1.0, 800).clip(1, 2048)
+    assert epochs == 1
+    assert sizes.astype(int).sum() <= 2048 * rows < 1.1 * sizes.sum()
 
 
 PRINT_STEPS = """

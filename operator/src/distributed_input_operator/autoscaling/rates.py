@@ -65,6 +65,15 @@ class WorkerCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedRecords:
+    """The records that splits left out since the dispatcher started, once for each epoch."""
+
+    count: int = 0
+    last: str = ""
+    """The last one, with its error, as text for people. Empty: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class DispatcherSample:
     """One status response of a dispatcher, at `time` (seconds of any monotonic clock)."""
 
@@ -75,6 +84,7 @@ class DispatcherSample:
     """By worker id. A restarted worker has a new id."""
     amplification: int = 0
     """How often an epoch of a job reads every record, at most. 0: once."""
+    skipped: SkippedRecords = SkippedRecords()
 
     @property
     def size(self) -> int:
@@ -120,6 +130,7 @@ class Measurement:
     """How often an epoch of a job reads every record, at most. 0: once."""
     failing: str = ""
     """An error of the dataset in the last minutes, and its worker. Empty: none."""
+    skipped: SkippedRecords = SkippedRecords()
 
 
 def reconcile_interval(measurement: Measurement) -> float:
@@ -231,6 +242,7 @@ def measure(before: DispatcherSample | None, after: DispatcherSample) -> Measure
         mismatches=sum(one.mismatches for one in after.consumers.values()),
         amplification=after.amplification,
         failing=_failing(after.workers.values()),
+        skipped=after.skipped,
     )
 
 

@@ -202,6 +202,8 @@ async def _request(channel: grpc.aio.Channel, access: DispatcherAccess) -> bytes
         _METHOD, request_serializer=dispatcher_pb2.StatusRequest.SerializeToString
     )
     response: bytes = await call(
-        dispatcher_pb2.StatusRequest(), timeout=TIMEOUT_SECONDS, metadata=access.metadata
+        dispatcher_pb2.StatusRequest(max_skipped=1),
+        timeout=TIMEOUT_SECONDS,
+        metadata=access.metadata,
     )
     return response

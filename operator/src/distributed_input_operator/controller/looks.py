@@ -24,7 +24,7 @@ _CONCURRENT = 128
 MAX_WRITES_PER_SECOND = 10.0
 """Writes of values that change all the time, over all inputs."""
 
-_SHOWN = ("consumers", "stalled", "mismatches", "failing")
+_SHOWN = ("consumers", "stalled", "mismatches", "failing", "skips")
 """Fields of Seen that the status shows at once."""
 
 
@@ -40,6 +40,8 @@ class Seen:
     stalled: str = ""
     mismatches: int = 0
     failing: str = ""
+    skips: bool = False
+    """Whether splits left out records."""
 
     def with_measurement(self, measured: Measurement) -> Seen:
         """Return what a reconciliation would use of this measurement."""
@@ -53,6 +55,7 @@ class Seen:
             measured.stalled,
             measured.mismatches,
             measured.failing,
+            measured.skipped.count > 0,
         )
 
 

@@ -17,11 +17,12 @@ from distributed_input.api.proto.dispatcher_pb2 import (
     StatusResponse,
     WorkerInfo,
 )
-from distributed_input.api.proto.types_pb2 import Job
-from distributed_input.api.stalls import MAX_FAILURE_TEXT, failure_text
+from distributed_input.api.proto.types_pb2 import Job, SkippedRecord
+from distributed_input.api.stalls import MAX_FAILURE_TEXT, failure_text, skipped_text
 from distributed_input_operator.autoscaling.rates import (
     ConsumerCounters,
     DispatcherSample,
+    SkippedRecords,
     WorkerCounters,
 )
 from distributed_input_operator.kube.json_text import shared
@@ -38,9 +39,9 @@ _MAX_COUNT = 2**53
 """Larger numbers are not exact as a float, and the API server refuses them in a status."""
 _LENGTH_DELIMITED = 2
 _FIXED_BYTES = {1: 8, 5: 4}
-_WORKERS, _CONSUMERS, _JOBS = (
+_WORKERS, _CONSUMERS, _JOBS, _SKIPPED, _SKIPPED_RECORDS = (
     StatusResponse.DESCRIPTOR.fields_by_name[name].number
-    for name in ("workers", "consumers", "jobs")
+    for name in ("workers", "consumers", "jobs", "skipped", "skipped_records")
 )
 
 
@@ -58,18 +59,23 @@ def parse_answer(data: bytes, now: float) -> DispatcherSample:
     """
     workers: dict[str, WorkerCounters] = {}
     consumers: dict[str, ConsumerCounters] = {}
-    amplification = 0
+    amplification = skipped_records = 0
+    last_skipped = ""
     try:
         for count, (field, content) in enumerate(_fields(memoryview(data)), 1):
             # Other fields count too, because each costs time.
             if count > MAX_ENTRIES:
                 raise UnusableAnswer(f"it has more than {MAX_ENTRIES} workers, consumers and jobs")
-            if field == _JOBS:
+            if isinstance(content, int):
+                skipped_records = content if field == _SKIPPED_RECORDS else skipped_records
+            elif field == _JOBS:
                 amplification = max(amplification, Job.FromString(content).read_amplification)
-            elif field in (_WORKERS, _CONSUMERS) and len(content) > MAX_ENTRY_BYTES:
+            elif field in (_WORKERS, _CONSUMERS, _SKIPPED) and len(content) > MAX_ENTRY_BYTES:
                 raise UnusableAnswer(
-                    f"one worker or consumer has more than {MAX_ENTRY_BYTES >> 10} KiB"
+                    f"one worker, consumer or record has more than {MAX_ENTRY_BYTES >> 10} KiB"
                 )
+            elif field == _SKIPPED:
+                last_skipped = _skipped(SkippedRecord.FromString(content))
             elif field == _WORKERS:
                 worker = WorkerInfo.FromString(content)
                 workers[_cut(worker.worker_id)] = _worker(worker)
@@ -79,11 +85,12 @@ def parse_answer(data: bytes, now: float) -> DispatcherSample:
                 consumers[shared(key)] = _consumer(last)
     except (DecodeError, IndexError, UnicodeDecodeError):
         raise UnusableAnswer("it is not a StatusResponse") from None
-    return DispatcherSample(now, consumers, workers, amplification)
+    skipped = SkippedRecords(_count(skipped_records), shared(last_skipped))
+    return DispatcherSample(now, consumers, workers, amplification, skipped)
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each field of a message. A number has no content.
+def _fields(data: memoryview) -> Iterator[tuple[int, bytes | int]]:
+    """Yield number and content of each field of a message. A number of a fixed size has none.
 
     Raises IndexError or DecodeError if the message is malformed.
     """
@@ -92,8 +99,8 @@ def _fields(data: memoryview) -> Iterator[tuple[int, bytes]]:
         tag, place = _varint(data, place)
         wire = tag & 7
         if wire == 0:
-            _, place = _varint(data, place)
-            yield 0, b""
+            value, place = _varint(data, place)
+            yield tag >> 3, value
         elif wire in _FIXED_BYTES:
             place += _FIXED_BYTES[wire]
             yield 0, b""
@@ -150,13 +157,19 @@ def _worker(one: WorkerInfo) -> WorkerCounters:
     )
 
 
+def _skipped(one: SkippedRecord) -> str:
+    """Return one line without the record's own text, which not all readers of the input may see."""
+    one.ClearField("record")
+    return f"dataset {one.dataset}: {skipped_text(one)}"[:MAX_FAILURE_TEXT]
+
+
 def _cut(value: str) -> str:
     return shared(value[:MAX_TEXT])
 
 
 def _count(value: int) -> int:
     if value > _MAX_COUNT:
-        raise UnusableAnswer("a counter is not a number of rows, batches or replays")
+        raise UnusableAnswer("a counter is not a number of rows, batches, replays or records")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes Events: problems, why an input has no more workers, and that replays differ."""
+"""Kubernetes Events: problems, what limits workers, skipped records, and replays that differ."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ _REPLAY_DIFFERS_MESSAGE = (
     "of node, and change data only between runs. To stop the trainers instead, set "
     "spec.determinism: Strict. The log of the trainer names the split."
 )
+RECORDS_SKIPPED = "RecordsSkipped"
+_ONE_AT_A_TIME = (RECORDS_SKIPPED,)
+"""Reasons of which an input has one Event for as long as the API server keeps it. The message has
+an example, and another one is no news."""
 
 _MESSAGE_LENGTH = 1024
 """Maximum length of the message of an Event."""
@@ -56,6 +60,7 @@ async def report(
         *_new_problems(snapshot, status, failures),
         *_new_limit(snapshot, status),
         *_new_mismatches(snapshot, status),
+        *_new_skips(snapshot, status),
     )
     for kind, reason, message in news:
         await _create(api, _meta(snapshot), kind, reason, message, now)
@@ -102,6 +107,15 @@ def _new_mismatches(snapshot: Snapshot, status: Mapping[str, Any]) -> Iterator[_
         yield "Warning", REPLAY_DIFFERS, _REPLAY_DIFFERS_MESSAGE
 
 
+def _new_skips(snapshot: Snapshot, status: Mapping[str, Any]) -> Iterator[_News]:
+    """Yield that splits left out more records."""
+    before, after = snapshot.status.bad_records, status.get("badRecords")
+    if after is not None and after["skipped"] > (before.skipped if before else 0):
+        command = f"kubectl dinput rows --skipped {snapshot.name}"
+        message = f"Records are left out (spec.badRecords). `{command}` lists them. The last one: "
+        yield "Warning", RECORDS_SKIPPED, message + after["last"]
+
+
 def _meta(snapshot: Snapshot) -> dict[str, Any]:
     return snapshot.resource.metadata.model_dump(include={"name", "namespace", "uid"})
 
@@ -111,7 +125,7 @@ async def _create(
 ) -> None:
     # Equal Events have the same name. An input that moves around a limit gets one Event for as long
     # as the API server keeps it, one hour.
-    suffix = digest([meta["uid"], reason, message])
+    suffix = digest([meta["uid"], reason, "" if reason in _ONE_AT_A_TIME else message])
     event = {
         "apiVersion": "v1",
         "kind": "Event",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed_input.api import names, timestamps
-from distributed_input.api.resource.status import Status, TrainersStatus
+from distributed_input.api.resource.status import BadRecordsStatus, Status, TrainersStatus
 from distributed_input_operator.autoscaling.decision import AutoscalingState
 from distributed_input_operator.autoscaling.rates import Measurement
 from distributed_input_operator.objects.snapshot import Failure, Manifest, Snapshot
@@ -62,6 +62,7 @@ def input_status(
         "dispatcher": {"address": names.address(name)},
         "tfDataService": {"address": tf_data_service} if tf_data_service else None,
         "trainers": _trainers(snapshot, now),
+        "badRecords": bad_records_status(snapshot.status.bad_records, snapshot.measured),
         "autoscaling": _autoscaling(state),
     }
     status = {key: value for key, value in status.items() if value is not None}
@@ -152,13 +153,23 @@ def trainers_status(
     return {**values, "observedAt": timestamps.to_text(now)}
 
 
+def bad_records_status(
+    before: BadRecordsStatus | None, measurement: Measurement | None
+) -> dict[str, Any] | None:
+    """Return `status.badRecords`: as before without a measurement, None without such records."""
+    if measurement is None:
+        return before.model_dump(by_alias=True) if before else None
+    skipped = measurement.skipped
+    return {"skipped": skipped.count, "last": skipped.last} if skipped.count else None
+
+
 def should_write(before: Status, after: Status, now: float, seconds: float = WRITE_SECONDS) -> bool:
     """Return whether to write `after`.
 
     Lasting changes are written at once, and so are the first trainer that comes, the last one that
-    goes, and replays that made other rows. Other values wait until `seconds` after the last write.
-    At most WRITE_SECONDS wait the first rates, another reason of ScalingLimited, and what the next
-    leader needs to remove workers.
+    goes, the first skipped record, and replays that made other rows. Other values wait until
+    `seconds` after the last write. At most WRITE_SECONDS wait the first rates, another reason of
+    ScalingLimited, and what the next leader needs to remove workers.
     """
     if after == before:
         return False
@@ -178,7 +189,15 @@ def _lasting(status: Status) -> Status:
     found = status.trainers or TrainersStatus()
     changes = {"stalled_split": found.stalled_split, "reading": min(found.reading, 1)}
     kept = TrainersStatus().model_copy(update=changes)
-    return status.model_copy(update={"trainers": kept, "conditions": lasting, "autoscaling": None})
+    bad_records = BadRecordsStatus() if status.bad_records else None
+    return status.model_copy(
+        update={
+            "trainers": kept,
+            "conditions": lasting,
+            "bad_records": bad_records,
+            "autoscaling": None,
+        }
+    )
 
 
 def _mismatches(status: Status) -> int:

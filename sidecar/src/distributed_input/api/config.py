@@ -23,6 +23,7 @@ TRANSFERS = ("auto", "grpc")
 EXHAUSTIONS = ("repeat", "stop")
 DETERMINISMS = ("strict", "warn", "relaxed")
 ON_ERRORS = ("fail", "skip")
+PACKING_METHODS = ("best_fit", "first_fit", "concatenate_and_cut")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,18 @@ class MixtureConfig:
 
 
 @dataclass(frozen=True)
+class PackingConfig:
+    """How rows of variable length become rows of one length."""
+
+    length: int | None = None
+    """Values of a packed row. None: rows stay as they are."""
+    method: str = "best_fit"
+    """One of PACKING_METHODS."""
+    open_sequences: int = 64
+    """Packed rows of a split that are filled at the same time."""
+
+
+@dataclass(frozen=True)
 class BadRecordsConfig:
     """What happens to records that cannot be read."""
 
@@ -116,6 +129,7 @@ class InputConfig:
     sidecar: DeliveryConfig = DeliveryConfig()
     mixture: MixtureConfig = MixtureConfig()
     bad_records: BadRecordsConfig = BadRecordsConfig()
+    packing: PackingConfig = PackingConfig()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object. Its keys are camelCase; absent values are null."""
@@ -125,6 +139,8 @@ class InputConfig:
         result["dataset"]["fromTrainer"] = self.dataset.from_trainer
         if not self.mixture.weights:
             del result["mixture"]  # older images do not know it
+        if self.packing.length is None:
+            del result["packing"]
         return result
 
     @classmethod
@@ -140,7 +156,7 @@ class InputConfig:
         dataset, batching = whole.section("dataset"), whole.section("batching")
         source, sidecar = dataset.section("source"), whole.section("sidecar")
         mixture = whole.section("mixture")
-        bad = whole.section("badRecords")
+        bad, packing = whole.section("badRecords"), whole.section("packing")
         return cls(
             DatasetConfig(
                 dataset.text("entryPoint"),
@@ -175,6 +191,11 @@ class InputConfig:
                 bad.choice("onError", ON_ERRORS, BadRecordsConfig.on_error),
                 bad.count("maxPerSplit", BadRecordsConfig.max_per_split),
                 bad.count("maxPercent", BadRecordsConfig.max_percent),
+            ),
+            PackingConfig(
+                packing.count("length"),
+                packing.choice("method", PACKING_METHODS, PackingConfig.method),
+                packing.count("openSequences", PackingConfig.open_sequences),
             ),
         )
 

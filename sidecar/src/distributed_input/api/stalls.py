@@ -21,6 +21,9 @@ KILLED = "SIGKILL, which the kernel sends if memory is short, or os._exit"
 MAX_FAILURE_TEXT = 512
 """Maximum length of the error of a dataset that a worker reports."""
 
+MAX_SHOWN = 1000
+"""Number of records that were left out of which a dispatcher keeps more than their number."""
+
 
 def dataset_name(job: types_pb2.Job) -> str:
     """Return the name of a job's dataset: its entry point and source, or a part of its id."""

@@ -73,9 +73,9 @@ class DispatcherService:
             job = self._state.jobs.get(self._clock.now(), request.name, request.other_than)
         return wire.GetJobResponse(job=job)
 
-    def Status(self, _request: wire.StatusRequest, _context: Any) -> wire.StatusResponse:  # noqa: N802
+    def Status(self, request: wire.StatusRequest, _context: Any) -> wire.StatusResponse:  # noqa: N802
         with self._lock:
-            return self._state.status(self._clock.now())
+            return self._state.status(self._clock.now(), request.max_skipped)
 
     def PutDataset(  # noqa: N802
         self, chunks: Iterator[wire.DatasetChunk], context: grpc.ServicerContext

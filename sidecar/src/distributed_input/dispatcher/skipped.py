@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from distributed_input.api.proto import types_pb2
-from distributed_input.api.stalls import key_of
+from distributed_input.api.stalls import MAX_SHOWN, key_of
 
-_MAX_SHOWN = 1000
 _MAX_KNOWN = 200_000
 _MAX_TEXT = 1024
 
@@ -20,9 +19,13 @@ class SkipLedger:
     """
 
     def __init__(self) -> None:
-        self.last: deque[types_pb2.SkippedRecord] = deque(maxlen=_MAX_SHOWN)
+        self._last: deque[types_pb2.SkippedRecord] = deque(maxlen=MAX_SHOWN)
         self._known: dict[int, None] = {}
         self.count = 0
+
+    def latest(self, most: int) -> list[types_pb2.SkippedRecord]:
+        """Return the last records, at most `most` and at most 1,000, the latest at the end."""
+        return list(self._last)[max(0, len(self._last) - most) :]
 
     def add(self, records: Iterable[types_pb2.SkippedRecord]) -> None:
         """Add records, except those that are known."""
@@ -33,5 +36,5 @@ class SkipLedger:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.pop(next(iter(self._known)))
             self._known[key] = None
-            self.last.append(record)
+            self._last.append(record)
             self.count += 1

@@ -86,13 +86,13 @@ class DispatcherState:
             return ConsumerAnswer(response, [])
         return ConsumerAnswer(response, self._join(now, entry, beat, response))
 
-    def status(self, now: float) -> StatusResponse:
-        """Return the live workers and consumers, and the jobs in use."""
+    def status(self, now: float, max_skipped: int = 0) -> StatusResponse:
+        """Return the live workers and consumers, the jobs in use, and the last skipped records."""
         response = StatusResponse(
             dispatcher_id=self.dispatcher_id,
             uptime_seconds=now - self._started,
             workers=self.workers.live(now),
-            skipped=self.skipped.last,
+            skipped=self.skipped.latest(max_skipped),
             skipped_records=self.skipped.count,
         )
         for entry in self.jobs.entries():
@@ -126,6 +126,7 @@ class DispatcherState:
         yield metrics.sample(metrics.DISPATCHER_WORKER_LOSSES, self.workers.losses)
         age = self.workers.oldest_heartbeat(now)
         yield metrics.sample(metrics.DISPATCHER_HEARTBEAT_AGE_SECONDS, age, kind="worker")
+        yield metrics.sample(metrics.DISPATCHER_SKIPPED_RECORDS, self.skipped.count)
         yield metrics.sample(metrics.DISPATCHER_DATASETS, self.datasets.count)
         yield metrics.sample(metrics.DISPATCHER_DATASET_BYTES, self.datasets.size)
         entries = self.jobs.entries()

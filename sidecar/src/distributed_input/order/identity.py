@@ -32,12 +32,16 @@ def fingerprint(job: types_pb2.Job) -> int:
 
 
 def describe_dataset(job: types_pb2.Job) -> str:
-    """Return the entry point of a job and its arguments; "" if the trainer brings the dataset.
+    """Return the entry point of a job, its arguments and packing; "" for a dataset of the trainer.
 
     The folder of the code is not included: it differs between a laptop and a cluster.
     """
-    entry = job.entry_point
-    return f"{entry.target} {entry.args_json or '{}'}" if job.HasField("entry_point") else ""
+    if not job.HasField("entry_point"):
+        return ""
+    entry, packing = job.entry_point, job.entry_point.packing
+    packed = f" packed by {packing.method} into {packing.length}" if packing.length else ""
+    packed += f", {packing.open_sequences} at the same time" if packed else ""
+    return f"{entry.target} {entry.args_json or '{}'}{packed}"
 
 
 def stamp(position: trainer_pb2.Position, job: types_pb2.Job) -> None:

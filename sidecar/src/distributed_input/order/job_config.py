@@ -41,6 +41,10 @@ def job_of_config(name: str, config: InputConfig) -> types_pb2.Job:
         job.entry_point.target = config.dataset.entry_point
         job.entry_point.args_json = json.dumps(dict(config.dataset.args), sort_keys=True)
         job.entry_point.path = config.dataset.source.path or ""
+        if config.packing.length is not None:
+            job.entry_point.packing.length = config.packing.length
+            job.entry_point.packing.method = config.packing.method
+            job.entry_point.packing.open_sequences = config.packing.open_sequences
         job.dataset_id = _dataset_id(job.entry_point)
     if config.mixture.weights:
         _mix(job, config.mixture)

@@ -1,4 +1,4 @@
-"""Which rows a step has, computed from a saved position and the lengths of splits. Pure.
+"""The rows of a step and the step of a row, from a saved position and the lengths of splits. Pure.
 
 A position has all that the order depends on: seed, splits, partitions and batch size. It also has
 how steps were cut since its base, and one border of a split in each partition. A split is needed
@@ -7,6 +7,7 @@ only if a row lies between two borders that are not known. Then `UnknownLengthEr
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -122,6 +123,54 @@ def rows_of_step(
     if remainder == types_pb2.DROP and any(epoch.count(one, steps) < one.batch for one in shares):
         return []  # all trainers end the epoch here
     return [rows for one in asked for rows in epoch.rows(one, steps)]
+
+
+def step_of_row(
+    position: trainer_pb2.Position,
+    split: int,
+    row: int,
+    lengths: Mapping[int, int],
+    remainder: types_pb2.Remainder,
+) -> int | None:
+    """Return the step of the position's epoch that has a row; None: it is delivered in none.
+
+    Law: `rows_of_step` has the row in this step, and in no other one.
+
+    Args:
+        position: a saved position. The step may be before or behind it.
+        split: the row's split, which exists.
+        row: its index in the split.
+        lengths: the number of rows of every split.
+        remainder: what the job does with the rows that do not fill the last step.
+
+    Raises:
+        PositionError: the position does not show the step, or the splits have other lengths.
+    """
+    job = job_of(position)
+    deal = splits.deal(
+        seed_of(job, position.consumer), position.epoch, job.num_splits, job.partitions
+    )
+    partition = next(p for p, dealt in enumerate(deal) if split in dealt)
+    dealt = deal[partition]
+    at = row + sum(lengths[one] for one in dealt[: dealt.index(split)])
+    base = list(position.base_rows) or [0] * job.partitions
+    if at < base[partition]:
+        quota = share_of(job, 0, 1).quota
+        _share_before(position, job, at // quota, None)
+        step = at // quota
+    else:
+        # In PARALLEL_EPOCHS, all consumers have equal shares.
+        share = share_of(job, partition % position.consumers, position.consumers)
+        totals = {p: sum(lengths[one] for one in deal[p]) for p in share.partitions}
+        own = {p: base[p] for p in share.partitions}
+        step = position.base_step + bisect.bisect_right(
+            range(sum(totals.values()) // share.batch + 1),
+            at,
+            key=lambda steps: splits.consumed_rows(
+                own, totals, steps + 1, share.batch, share.quota
+            )[partition],
+        )
+    return step if rows_of_step(position, step, lengths, remainder) else None
 
 
 def _share_before(

@@ -147,6 +147,10 @@ DISPATCHER_HEARTBEAT_AGE_SECONDS = _gauge(
 DISPATCHER_WORKER_LOSSES = _counter(
     "dispatcher_worker_losses", "Workers whose heartbeats stopped without draining."
 )
+DISPATCHER_SKIPPED_RECORDS = _counter(
+    "dispatcher_skipped_records",
+    "Records that splits left out (spec.badRecords), once for each epoch.",
+)
 DISPATCHER_CONSUMER_LOSSES = _counter(
     "dispatcher_consumer_losses",
     "Consumers whose heartbeats stopped before they finished.",

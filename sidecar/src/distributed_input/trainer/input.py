@@ -426,6 +426,35 @@ class Input:
         self._consumer.restore(position)
 
     @short
+    def skip(self, steps: int) -> None:
+        """Leave out the next `steps` steps of the epoch: the loop continues behind them.
+
+        Call it in all trainers after the same step, with the same number. The steps count as read
+        in each position, also after a restore. If the epoch has fewer, it ends. Workers compute
+        their rows as for a restore, and do not send them.
+
+        As `restore` does, this moves a running iterator of `distribute`. All other running
+        iterators raise PositionError: iterate again, which continues behind the steps.
+
+        Args:
+            steps: number of steps, which are batches of the global batch size. 0 or more.
+
+        Raises:
+            ConfigError: the number is not valid, the input has no batch size, it is a mixture whose
+                epoch ends, or several ranks read the same batches.
+            PositionError: the number of consumed batches is unknown, the input was neither read nor
+                restored, or the epoch is over.
+        """
+        if self._consumer.welcome.readers > 1:
+            raise ConfigError(
+                "skip: not possible for ranks that read the same batches (data_size): they could "
+                "not all skip at once"
+            )
+        position = position_log.parse(self.position())
+        position_log.skip(position, steps)
+        self._consumer.restore(position)
+
+    @short
     def skip_ended_epoch(self) -> bool:
         """Skip the rest of the epoch of a restored position if it has no batches.
 

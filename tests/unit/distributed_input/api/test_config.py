@@ -45,6 +45,13 @@ CONFIGS = st.builds(
         max_per_split=st.integers(1, 100_000),
         max_percent=st.integers(1, 100),
     ),
+    packing=st.just(config.PackingConfig())
+    | st.builds(
+        config.PackingConfig,
+        st.integers(1, 2**24),
+        st.sampled_from(config.PACKING_METHODS),
+        st.integers(1, 4096),
+    ),
     sidecar=st.builds(
         DeliveryConfig,
         st.none() | st.integers(0, 8),

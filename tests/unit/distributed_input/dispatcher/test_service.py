@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from distributed_input.api.proto import dispatcher_pb2 as wire
+from distributed_input.api.proto import types_pb2
 from distributed_input.dispatcher import service as served
 from distributed_input.dispatcher.clock import RunningClock
 from distributed_input.link import serving, stubs
@@ -62,7 +63,9 @@ def code_of(error: pytest.ExceptionInfo[grpc.RpcError]) -> grpc.StatusCode:
 
 
 def test_a_job_and_its_heartbeats_over_the_wire(stub):
-    assert stub.WorkerHeartbeat(worker(), timeout=5).interval_seconds == 1.0
+    records = [types_pb2.SkippedRecord(index=index) for index in (6, 7)]
+    beat = worker(skipped=records)
+    assert stub.WorkerHeartbeat(beat, timeout=5).interval_seconds == 1.0
     assert stub.ConsumerHeartbeat(consumer(), timeout=5).job_unknown
     with pytest.raises(grpc.RpcError) as caught:
         stub.GetJob(wire.GetJobRequest(name="train"), timeout=5)
@@ -71,7 +74,8 @@ def test_a_job_and_its_heartbeats_over_the_wire(stub):
     assert without_run(stub.GetJob(wire.GetJobRequest(name="train"), timeout=5).job) == job()
     answer = stub.ConsumerHeartbeat(consumer(), timeout=5)
     assert [info.worker_id for info in answer.workers] == ["w"]
-    shown = stub.Status(wire.StatusRequest(), timeout=5)
+    shown = stub.Status(wire.StatusRequest(max_skipped=1), timeout=5)
+    assert [one.index for one in shown.skipped] == [7]
     assert (len(shown.workers), len(shown.consumers), len(shown.jobs)) == (1, 1, 1)
 
 

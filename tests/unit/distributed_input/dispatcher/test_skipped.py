@@ -14,11 +14,13 @@ def test_a_record_counts_once() -> None:
     ledger = SkipLedger()
     ledger.add([_record(1), _record(2)])
     ledger.add([_record(2), _record(2, split=1)])
-    assert ledger.count == len(ledger.last) == 3
+    assert ledger.count == len(ledger.latest(9)) == 3
 
 
 def test_only_the_last_ones_are_kept() -> None:
     ledger = SkipLedger()
     ledger.add(map(_record, range(1200)))
     assert ledger.count == 1200
-    assert [one.index for one in ledger.last] == list(range(200, 1200))
+    assert [one.index for one in ledger.latest(1500)] == list(range(200, 1200))
+    assert [one.index for one in ledger.latest(2)] == [1198, 1199]
+    assert ledger.latest(0) == []

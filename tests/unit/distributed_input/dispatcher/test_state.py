@@ -348,6 +348,17 @@ def test_metrics_have_workers_consumers_and_losses():
     assert values(9.0)[f"{prefix}consumer_losses_total", "train"] == 1
 
 
+def test_skipped_records_are_counted_and_shown_on_request():
+    known = state()
+    records = [types_pb2.SkippedRecord(dataset="rows", index=index) for index in range(3)]
+    known.worker_beat(0.0, worker(skipped=records))
+    shown = known.status(0.0)
+    assert (shown.skipped_records, list(shown.skipped)) == (3, [])
+    assert [one.index for one in known.status(0.0, max_skipped=2).skipped] == [1, 2]
+    values = {one.definition.name: one.value for one in known.samples(0.0)}
+    assert values["distributed_input_dispatcher_skipped_records_total"] == 3
+
+
 TRUE_ROWS = [3, 1, 4, 1, 5]
 EPOCHS = st.integers(0, 40)
 

@@ -12,6 +12,11 @@ from distributed_input.api.proto.trainer_pb2 import Position
 from distributed_input.order import identity
 
 ENTRY = types_pb2.EntryPoint(target="shop.data:rows", args_json='{"rows": 3}', path="/here")
+PACKED = types_pb2.EntryPoint(
+    target="shop.data:rows",
+    args_json='{"rows": 3}',
+    packing=types_pb2.Packing(length=64, method="best_fit", open_sequences=4),
+)
 
 
 def job(**fields: Any) -> types_pb2.Job:
@@ -66,6 +71,10 @@ def test_a_stamped_position_is_valid(of: types_pb2.Job) -> None:
         (
             {"entry_point": types_pb2.EntryPoint(target="shop.data:other")},
             r"the dataset shop.data:rows {\"rows\": 3}, the job now has shop.data:other {}",
+        ),
+        (
+            {"entry_point": PACKED},
+            "the job now has .* packed by best_fit into 64, 4 at the same time",
         ),
         ({"entry_point": None}, "the job now has a dataset of the trainer"),
     ],

@@ -57,6 +57,18 @@ def test_the_dataset_id_depends_on_the_entry_point_alone() -> None:
     assert job_of("train", {"dataset": other}).dataset_id != job.dataset_id
 
 
+def test_packing_is_a_part_of_the_entry_point() -> None:
+    plain = job_of("train", {"dataset": ENTRY_POINT})
+    packing = {"length": 8, "method": "first_fit", "openSequences": 2}
+    job = job_of("train", {"dataset": ENTRY_POINT, "packing": packing})
+    expected = types_pb2.Packing(length=8, method="first_fit", open_sequences=2)
+    assert job.entry_point.packing == expected
+    mixture = {"mixture": {"weights": {"a": 1, "b": 1}}}
+    mixed = job_of("train", {"dataset": ENTRY_POINT, "packing": packing, **mixture})
+    assert [one.entry_point.packing for one in mixed.sources] == [expected] * 2
+    assert len({plain.dataset_id, job.dataset_id, *(one.dataset_id for one in mixed.sources)}) == 4
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [

@@ -13,7 +13,12 @@ from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import identity, splits
 from distributed_input.order.share import seed_of, share_of
-from distributed_input.order.step_rows import RowRange, UnknownLengthError, rows_of_step
+from distributed_input.order.step_rows import (
+    RowRange,
+    UnknownLengthError,
+    rows_of_step,
+    step_of_row,
+)
 
 Row = tuple[int, int]  # split, index
 Steps = list[list[list[Row]]]  # by step and consumer
@@ -165,6 +170,46 @@ def test_the_rows_are_those_that_were_delivered(data: st.DataObject) -> None:
 
 @settings(max_examples=50)
 @given(st.data())
+def test_a_row_is_in_the_step_that_has_it(data: st.DataObject) -> None:
+    case = data.draw(cases())
+    run = Delivery(case, data.draw(consumers_of(case)))
+    if data.draw(st.booleans()):
+        for _ in range(data.draw(st.integers(1, 6))):
+            run.step()
+        run.restart(data.draw(consumers_of(case)))
+    position = run.position(data.draw(st.integers(0, run.consumers - 1)))
+    while run.step():
+        pass
+    remainder = data.draw(st.sampled_from([KEEP, types_pb2.DROP, types_pb2.PAD]))
+    for step, delivered in enumerate(run.steps):
+        for split, row in chain(*delivered):
+            try:
+                shown = rows_of(rows_of_step(position, step, case.lengths, remainder))
+            except PositionError:
+                with pytest.raises(PositionError, match="is before a restore"):
+                    step_of_row(position, split, row, case.lengths, remainder)
+                continue
+            expected = step if shown else None
+            assert step_of_row(position, split, row, case.lengths, remainder) == expected
+
+
+def test_a_row_before_a_restart_of_a_partition_that_gave_more_is_an_error() -> None:
+    """After the other partition has ended, its rows divided by those of a step are no step."""
+    job = types_pb2.Job(name="input", num_splits=2, partitions=2, global_batch_size=2)
+    case = Case(job, {0: 9, 1: 9}, 0)
+    (short,), (long,) = case.dealt()
+    run = Delivery(Case(job, {short: 1, long: 9}, 0), 1)
+    for _ in range(3):
+        run.step()
+    run.restart(2)
+    assert run.base_rows == [1, 5]
+    with pytest.raises(PositionError, match="is before a restore"):
+        step_of_row(run.position(1), long, 4, run.case.lengths, KEEP)
+    assert step_of_row(run.position(1), long, 5, run.case.lengths, KEEP) == 3
+
+
+@settings(max_examples=50)
+@given(st.data())
 def test_a_step_before_a_restart_is_known_while_the_number_of_trainers_does_not_matter(
     data: st.DataObject,
 ) -> None:
@@ -210,6 +255,7 @@ def test_in_parallel_epochs_a_position_shows_its_own_trainer() -> None:
     identity.stamp(position, job)
     first, second = (own[0] for own in case.dealt(consumer=1))
     assert rows_of_step(position, 0, case.lengths, KEEP) == [(first, 0, 1), (second, 0, 1)]
+    assert [step_of_row(position, one, 2, case.lengths, KEEP) for one in (first, second)] == [2, 2]
     with pytest.raises(PositionError, match="each trainer has its own order"):
         rows_of_step(position, 0, case.lengths, KEEP, 0)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import PositionError
-from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.errors import ConfigError, PositionError
+from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.trainer import position_log
 from distributed_input.trainer.position_log import PositionLog, behind, parse
 
@@ -50,14 +52,20 @@ def test_steps_without_a_saved_position_are_counted_from_the_last_one(
     assert found.step * per_step + found.extra_units == units
 
 
-def test_positions_older_than_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(position_log, "HISTORY_STEPS", 3)
+@pytest.mark.parametrize(
+    ("limit", "most", "first"),
+    [("HISTORY_STEPS", 3, 4), ("_MOST_BYTES", 90, 4), ("_MOST_BYTES", 1, 6)],
+)
+def test_positions_older_than_the_limit_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, first: int
+) -> None:
+    monkeypatch.setattr(position_log, limit, most)
     log = PositionLog()
-    for step in range(6):
-        log.append(step, Position(step=step))
-    assert log.at(3, 1, start()).step == 3
-    with pytest.raises(PositionError, match="more than 3 steps behind"):
-        log.at(2, 1, start())
+    for step in range(1, 7):
+        log.append(step, Position(step=step, job="x" * 24))  # 28 bytes
+    assert log.at(first, 1, start()).step == first
+    with pytest.raises(PositionError, match="so many steps behind"):
+        log.at(first - 1, 1, start())
 
 
 def test_the_position_behind_units_is_that_of_the_last_one_that_has_it() -> None:
@@ -83,3 +91,36 @@ def test_a_log_that_begins_with_the_first_step_has_lost_nothing() -> None:
     for step in (1, 2):
         log.append(2 * step, Position(step=step))
     assert log.at(1, 2, start(3)) == Position(epoch=3, extra_units=1, units_per_step=2, job="train")
+
+
+READ: dict[str, Any] = {"num_splits": 4, "global_batch_size": 8, "step": 5}
+
+
+def test_skipped_steps_count_as_read():
+    position = trainer_pb2.Position(**READ)
+    position_log.skip(position, 3)
+    assert position == trainer_pb2.Position(**{**READ, "step": 8})
+    position_log.skip(position, 0)
+    assert position.step == 8
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps", "kind", "message"),
+    [
+        ({}, -1, ConfigError, "-1 is not a number of steps"),
+        ({}, 1.0, ConfigError, "is not a number of steps"),
+        ({}, True, ConfigError, "is not a number of steps"),
+        ({}, 1 << 41, ConfigError, "is not a number of steps"),
+        ({"sources": ["a"]}, 50_001, ConfigError, "at most 50000 are possible at once"),
+        ({"num_splits": 0}, 1, PositionError, "neither read nor restored"),
+        ({"global_batch_size": 0}, 1, ConfigError, "no batch size"),
+        ({"sources": ["a"], "exhaustion": types_pb2.STOP}, 1, ConfigError, "onExhausted: Stop"),
+        ({"end": True}, 1, PositionError, "the epoch is over"),
+        ({"extra_units": 1}, 1, PositionError, "within a step"),
+    ],
+)
+def test_what_cannot_be_skipped_is_an_error(fields, steps, kind, message):
+    position = trainer_pb2.Position(**{**READ, **fields})
+    with pytest.raises(kind, match=message):
+        position_log.skip(position, steps)
+    assert position.step == 5

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from distributed_input.api.proto.dispatcher_pb2 import StatusResponse, WorkerInfo
+from distributed_input.api.proto.dispatcher_pb2 import StatusRequest, StatusResponse, WorkerInfo
 from distributed_input.link.tls.certificate_folder import CertificateFolder
 from distributed_input.link.tls_credentials import TlsCredentials
 from distributed_input_operator import metrics
@@ -41,10 +41,12 @@ class Server:
     def __init__(self) -> None:
         self.peers: list[str] = []
         self.tokens: list[str] = []
+        self.requests: list[bytes] = []
         self.asked, self.release = asyncio.Event(), asyncio.Event()
         self.release.set()
 
-    async def answer(self, _: bytes, context: Any) -> bytes:
+    async def answer(self, request: bytes, context: Any) -> bytes:
+        self.requests.append(request)
         token = dict(context.invocation_metadata())["authorization"]
         self.peers.append(context.peer())
         self.tokens.append(token)
@@ -74,6 +76,13 @@ async def test_a_channel_is_kept_on_request(keep, connections):
             await channels.status(KEY, address, token("a"), keep=keep)
         assert len(set(server.peers)) == connections
         assert len(channels) == keep
+
+
+async def test_a_request_asks_for_one_skipped_record():
+    """A thousand of them, every few seconds, would occupy the operator."""
+    async with serving() as (server, address):
+        await Channels(OWN_CONNECTIONS).status(KEY, address, token("a"), keep=False)
+        assert [StatusRequest.FromString(one).max_skipped for one in server.requests] == [1]
 
 
 async def test_a_request_that_keeps_no_channel_ends_the_kept_one():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distributed_input_operator import metrics
-from distributed_input_operator.autoscaling.rates import Measurement
+from distributed_input_operator.autoscaling.rates import Measurement, SkippedRecords
 from distributed_input_operator.controller import input_metrics
 from distributed_input_operator.controller import looks as schedule
 from distributed_input_operator.controller.looks import Looks, Seen, is_news
@@ -30,6 +30,7 @@ SEEN = Seen(1, autoscaling=True).with_measurement(BUSY)
         ({"stalled": "split 3"}, True),
         ({"mismatches": 1}, True),
         ({"failing": "no file"}, True),
+        ({"skipped": SkippedRecords(1, "record 1")}, True),
         ({"demand": 600.0}, True),
         ({"demand": 200.0}, False),
         ({"demand": None}, True),
@@ -40,6 +41,11 @@ SEEN = Seen(1, autoscaling=True).with_measurement(BUSY)
 )
 def test_only_what_must_not_wait_is_news(change, news):
     assert is_news(SEEN, SEEN.with_measurement(replace(BUSY, **change))) is news
+
+
+def test_more_skipped_records_are_no_news():
+    seen = SEEN.with_measurement(replace(BUSY, skipped=SkippedRecords(1, "record 1")))
+    assert not is_news(seen, seen.with_measurement(replace(BUSY, skipped=SkippedRecords(9, "r"))))
 
 
 def test_without_autoscaling_the_demand_is_no_news():

@@ -14,7 +14,7 @@ from distributed_input.api.proto.dispatcher_pb2 import (
     StatusResponse,
     WorkerInfo,
 )
-from distributed_input.api.proto.types_pb2 import DatasetFailure, Job, StalledSplit
+from distributed_input.api.proto.types_pb2 import DatasetFailure, Job, SkippedRecord, StalledSplit
 from distributed_input.api.stalls import MAX_FAILURE_TEXT
 from distributed_input_operator.autoscaling.rates import DispatcherSample, measure
 from distributed_input_operator.controller.status_answer import (
@@ -54,6 +54,36 @@ def test_an_error_of_the_dataset_is_measured():
     workers[0].failure.message = "no c"
     assert measure(None, parsed(StatusResponse(workers=workers))).failing == found.failing
     assert measure(None, parsed(StatusResponse(workers=[WorkerInfo()]))).failing == ""
+
+
+SKIPPED = SkippedRecord(
+    dataset="data:rows",
+    epoch=1,
+    split=2,
+    step="parse",
+    index=33,
+    file="a.jsonl",
+    record="secret",
+    error="ValueError: no id",
+)
+
+
+def test_the_last_skipped_record_is_measured_without_its_own_text():
+    response = StatusResponse(skipped=[SkippedRecord(index=1), SKIPPED], skipped_records=7)
+    found = measure(None, parsed(response)).skipped
+    assert (found.count, found.last) == (
+        7,
+        "dataset data:rows: record 33 of a.jsonl in parse, epoch 1, split 2: ValueError: no id",
+    )
+    found = measure(None, parsed(StatusResponse())).skipped
+    assert (found.count, found.last) == (0, "")
+
+
+def test_a_number_in_place_of_an_entry_is_ignored():
+    """Any program may be the dispatcher."""
+    fields = StatusResponse.DESCRIPTOR.fields_by_name
+    for name in ("workers", "consumers", "jobs"):
+        assert parse_answer(bytes([fields[name].number << 3, 5]), 0.0).size == 0
 
 
 def test_the_pods_of_workers_and_consumers_are_measured():
@@ -101,6 +131,8 @@ def test_texts_are_cut():
     worker = WorkerInfo(failure=DatasetFailure(dataset="x" * 2000, message="y" * 2000))
     (found,) = parsed(StatusResponse(workers=[worker])).workers.values()
     assert len(found.failure) == MAX_FAILURE_TEXT
+    skipped = SkippedRecord(dataset="x" * 2000, error="y" * 2000)
+    assert len(parsed(StatusResponse(skipped=[skipped])).skipped.last) == MAX_FAILURE_TEXT
 
 
 @pytest.mark.parametrize(
@@ -110,6 +142,8 @@ def test_texts_are_cut():
         (StatusResponse(jobs=[Job()] * (MAX_ENTRIES + 1)), "more than 10000 workers"),
         (StatusResponse(workers=[WorkerInfo(node="x" * 20_000)]), "more than 16 KiB"),
         (StatusResponse(workers=[WorkerInfo(stalled=[StalledSplit()] * 9_000)]), "16 KiB"),
+        (StatusResponse(skipped=[SkippedRecord(error="x" * 20_000)]), "more than 16 KiB"),
+        (StatusResponse(skipped_records=2**60), "a counter"),
         (StatusResponse(workers=[WorkerInfo(busy_seconds=math.nan)]), "number of seconds"),
         (StatusResponse(workers=[WorkerInfo(permit_seconds=math.inf)]), "number of seconds"),
         (StatusResponse(workers=[WorkerInfo(busy_seconds=-1)]), "number of seconds"),

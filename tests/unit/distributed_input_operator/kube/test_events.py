@@ -76,6 +76,23 @@ def test_more_replays_that_differ_are_a_warning():
     assert counts == [0, 1, 0, 1, 0, 1]
 
 
+def test_skipped_records_are_one_event():
+    api: Any = Events()
+    found = snapshot()
+    for count in (None, 1, 3, 3, 1, 9):
+        skipped = {"badRecords": {"skipped": count, "last": f"record {count}"}} if count else {}
+        status = {"conditions": [], **skipped}
+        asyncio.run(report(api, found, status, (), NOW))
+        assert len(api.created) == (0 if count is None else 1)
+        found = replace(found, status=Status.model_validate(status))
+    (one,) = api.created.values()
+    assert (one["type"], one["reason"]) == ("Warning", "RecordsSkipped")
+    assert one["message"].endswith("rows --skipped digits` lists them. The last one: record 1")
+    api.created.clear()
+    asyncio.run(report(api, found, status, (), NOW))
+    assert not api.created  # No more of them.
+
+
 @pytest.mark.parametrize(
     ("reason", "kind"), [("Idle", "Normal"), ("Paused", "Normal"), ("BudgetSpent", "Warning")]
 )

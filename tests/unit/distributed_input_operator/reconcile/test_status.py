@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from distributed_input.api import timestamps
 from distributed_input.api.resource.status import Status
 from distributed_input_operator.autoscaling.decision import AutoscalingState
-from distributed_input_operator.autoscaling.rates import Measurement
+from distributed_input_operator.autoscaling.rates import Measurement, SkippedRecords
 from distributed_input_operator.budget.claim import Grant
 from distributed_input_operator.objects.snapshot import Failure, Snapshot
 from distributed_input_operator.reconcile.rollout import DEADLINE
@@ -340,6 +340,36 @@ def test_the_first_trainer_and_the_end_of_the_last_one_are_written_at_once():
 def test_more_replays_that_differ_are_written_at_once():
     assert status_later(1, 200.0, snapshot(), mismatches=3)["trainers"]["replayMismatches"] == 3
     assert status_later(1, 200.0, snapshot(), mismatches=1) is None  # Other sidecars.
+
+
+def skipped_later(seconds: float, before: int, after: int) -> Any:
+    """Return the skipped records written `seconds` after others. None: they are not written."""
+    first = replace(BEFORE, skipped=SkippedRecords(before, f"record {before}"))
+    found = replace(snapshot(), measured=first, live_seconds=30.0)
+    written = Status.model_validate(input_status(found, plan(found), [], NOW))
+    later = replace(first, skipped=SkippedRecords(after, f"record {after}"))
+    found = replace(found, status=written, measured=later)
+    status = input_status(found, plan(found, NOW + seconds), [], NOW + seconds)
+    return status and status["badRecords"]
+
+
+def test_the_first_skipped_record_is_written_at_once_and_others_every_30_s():
+    assert skipped_later(1, 0, 1) == {"skipped": 1, "last": "record 1"}
+    assert skipped_later(29, 1, 5) is None
+    assert skipped_later(30, 1, 5) == {"skipped": 5, "last": "record 5"}
+
+
+def test_skipped_records_stay_while_the_dispatcher_does_not_respond():
+    first = replace(snapshot(), measured=Measurement(skipped=SkippedRecords(2, "record 2")))
+    status = input_status(first, plan(first), [], NOW)
+    assert status is not None
+    before = replace(snapshot(), status=Status.model_validate(status))
+    status = input_status(replace(before, live_seconds=0), plan(before), [FAILURE], NOW + 60)
+    assert status is not None
+    assert status["badRecords"] == {"skipped": 2, "last": "record 2"}
+    empty = input_status(replace(before, measured=Measurement()), plan(before), [], NOW + 90)
+    assert empty is not None
+    assert "badRecords" not in empty  # Another dispatcher.
 
 
 def test_another_limit_of_autoscaling_is_written_within_30_s():

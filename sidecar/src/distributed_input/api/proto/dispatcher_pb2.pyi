@@ -231,8 +231,10 @@ class GetDatasetRequest(_message.Message):
     def __init__(self, dataset_id: _Optional[str] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("max_skipped",)
+    MAX_SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    max_skipped: int
+    def __init__(self, max_skipped: _Optional[int] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
     __slots__ = ("dispatcher_id", "uptime_seconds", "workers", "consumers", "jobs", "skipped", "skipped_records")

@@ -44,16 +44,28 @@ class ReceivedTotals(_message.Message):
     def __init__(self, trainer: _Optional[str] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ...) -> None: ...
 
 class EntryPoint(_message.Message):
-    __slots__ = ("target", "args_json", "path", "source")
+    __slots__ = ("target", "args_json", "path", "source", "packing")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     ARGS_JSON_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    PACKING_FIELD_NUMBER: _ClassVar[int]
     target: str
     args_json: str
     path: str
     source: str
-    def __init__(self, target: _Optional[str] = ..., args_json: _Optional[str] = ..., path: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
+    packing: Packing
+    def __init__(self, target: _Optional[str] = ..., args_json: _Optional[str] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., packing: _Optional[_Union[Packing, _Mapping]] = ...) -> None: ...
+
+class Packing(_message.Message):
+    __slots__ = ("length", "method", "open_sequences")
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    OPEN_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    method: str
+    open_sequences: int
+    def __init__(self, length: _Optional[int] = ..., method: _Optional[str] = ..., open_sequences: _Optional[int] = ...) -> None: ...
 
 class Weights(_message.Message):
     __slots__ = ("step", "weights")

@@ -28,6 +28,7 @@ from distributed_input.api.config import (
     DeliveryConfig,
     InputConfig,
     MixtureConfig,
+    PackingConfig,
 )
 from distributed_input.api.resource.base import Section, cel, immutable
 from distributed_input.api.resource.scalars import (
@@ -42,6 +43,7 @@ from distributed_input.api.resource.sections.dataset import (
     BadRecordsSpec,
     BatchingSpec,
     DatasetSpec,
+    PackingSpec,
 )
 from distributed_input.api.resource.sections.mixture import MixtureSpec
 from distributed_input.api.resource.sections.processes import (
@@ -155,6 +157,10 @@ class InputSpec(Section):
     )
     """Sources of the rows, with weights. Needs dataset.type EntryPoint. A change takes effect when
     the trainers start again. Default: one source."""
+    packing: PackingSpec | None = Field(default=None, examples=[{"length": 2048}])
+    """Packing of rows of variable length, such as the tokens of documents, into rows of one length.
+    The rows of a step are packed rows. Needs dataset.type EntryPoint. A change takes effect when
+    the trainers start again. Default: rows stay as they are."""
     num_splits: Annotated[int, Field(ge=1, le=65536)] | None = Field(default=None, examples=[32])
     """Number of splits of the dataset. A split is the unit of work of a worker. Default: derived
     from the dataset; 4 per partition, and up to 512 if it is large."""
@@ -265,6 +271,16 @@ class InputSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_packing(self) -> InputSpec:
+        if self.packing is not None and self.dataset.entry_point is None:
+            raise problem(
+                "needs dataset.type EntryPoint: workers pack the rows of its function. For a "
+                "dataset of the trainer, call distributed_input.pack in dataset_fn",
+                "packing",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_partitions(self) -> InputSpec:
         rows, partitions = self.batching.global_batch_size, self.partitions
         if not rows or not partitions or rows % partitions == 0:
@@ -322,7 +338,14 @@ def input_config(resource: DistributedInput) -> InputConfig:
             spec.bad_records.max_per_split,
             spec.bad_records.max_percent,
         ),
+        packing=_packing_config(spec.packing),
     )
+
+
+def _packing_config(packing: PackingSpec | None) -> PackingConfig:
+    if packing is None:
+        return PackingConfig()
+    return PackingConfig(packing.length, to_snake(packing.method), packing.open_sequences)
 
 
 def _mixture_config(mixture: MixtureSpec | None) -> MixtureConfig:

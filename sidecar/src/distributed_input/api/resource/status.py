@@ -80,6 +80,15 @@ class TrainersStatus(StatusSection):
     """Time of this update."""
 
 
+class BadRecordsStatus(StatusSection):
+    """The records that splits left out (`spec.badRecords`). Updated at most every 30 s."""
+
+    skipped: int = 0
+    """Number of records since the dispatcher started, each once for each epoch."""
+    last: str = ""
+    """The last one: dataset, index, file, epoch, split, and the first line of the error."""
+
+
 class AutoscalingStatus(StatusSection):
     """What the next decision of autoscaling depends on, besides `workers.requested`."""
 
@@ -123,6 +132,8 @@ class Status(StatusSection):
     """Number of workers."""
     trainers: TrainersStatus | None = None
     """Trainers of the input. Set while trainers read."""
+    bad_records: BadRecordsStatus | None = None
+    """Records that splits left out. Set if there are any."""
     dispatcher: DispatcherStatus = DispatcherStatus()
     """Address of the dispatcher."""
     tf_data_service: TfDataServiceStatus | None = None

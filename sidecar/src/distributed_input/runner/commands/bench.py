@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic.alias_generators import to_snake
 
 from distributed_input.api.errors import ConfigError, TerminalError
+from distributed_input.api.resource.sections.dataset import PackingSpec
 from distributed_input.runner.benchmark import comparison
 from distributed_input.runner.benchmark.comparison import Comparison, Measured
 from distributed_input.runner.benchmark.timed_process import (
@@ -109,6 +111,14 @@ def as_text(found: Comparison) -> str:
     return comparison.as_text(found) + lines
 
 
+def _packing(fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the fields of types_pb2.Packing; None if rows are not packed."""
+    if fields is None:
+        return None
+    packing = PackingSpec.model_validate(fields)
+    return {**packing.model_dump(), "method": to_snake(packing.method)}
+
+
 def _compare(file: Path, numbers: Sequence[int], seconds: float, timeout: float) -> Comparison:
     """Measure in process, then for each number of workers: through them, and in process again."""
     if importlib.util.find_spec("tensorflow") is None:
@@ -123,6 +133,7 @@ def _compare(file: Path, numbers: Sequence[int], seconds: float, timeout: float)
         "path": entry.get("source", {}).get("path"),
         "seed": spec.get("seed", 0),
         "batch": spec.get("batching", {}).get("globalBatchSize"),
+        "packing": _packing(spec.get("packing")),
     }
     busy = busy_share(_BUSY_SECONDS)
     began = first = time.monotonic()

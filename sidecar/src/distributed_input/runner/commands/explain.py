@@ -10,7 +10,7 @@ from distributed_input.runner.command_line import command, output, seconds
 from distributed_input.runner.dispatchers import Selection
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
-from distributed_input.runner.display.format import wrapped
+from distributed_input.runner.display.format import plural, wrapped
 
 _EXAMPLES = """\
 examples:
@@ -40,7 +40,8 @@ def explain(selection: Selection, output: str, seconds: float) -> int:
         # Each warning once, although several jobs may have it.
         warnings = list(dict.fromkeys(text for job in later.jobs for text in job.warnings))
         if output == "json":
-            notes = {"problems": one.problems, "warnings": warnings}
+            skipped = {"skipped_records": later.skipped_records}
+            notes = {"problems": one.problems, "warnings": warnings, **skipped}
             trainers = list(map(as_json, diagnoses))
             print(one.json_line({"trainers": trainers, **notes}), end="")
         else:
@@ -48,8 +49,17 @@ def explain(selection: Selection, output: str, seconds: float) -> int:
             lines = f"{one.title}:\n" * has_title + "".join(map(as_text, diagnoses))
             lines += "".join(wrapped("  cluster: ", problem) for problem in one.problems)
             lines += "".join(wrapped("  warning: ", text) for text in warnings)
+            if later.skipped_records:
+                lines += wrapped("  skipped: ", _skipped(later.skipped_records))
             print(lines, end="")
     return 0
+
+
+def _skipped(count: int) -> str:
+    return (
+        f"{plural(count, 'record')} (spec.badRecords): `distributed-input rows --skipped` lists "
+        "them."
+    )
 
 
 def as_text(one: Diagnosis) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from distributed_input.api.stalls import skipped_text, skipped_value
+from distributed_input.api.stalls import MAX_SHOWN, skipped_text, skipped_value
 from distributed_input.runner import dispatchers
 from distributed_input.runner.command_line import command, output
 from distributed_input.runner.dispatchers import Selection
@@ -42,7 +42,9 @@ def status(selection: Selection, output: str, as_json_too: bool) -> int:
     for.
     """
     with dispatchers.opened(selection, os.environ) as found:
-        samples = [(one, one.client.status(selection.timeout)) for one in found]
+        samples = [
+            (one, one.client.status(selection.timeout, max_skipped=MAX_SHOWN)) for one in found
+        ]
     values = [(one, as_json(sample), as_text(sample)) for one, sample in samples]
     print(dispatchers.printed(values, "json" if as_json_too else output), end="")
     return 0
@@ -95,7 +97,7 @@ def _skipped(status: StatusSample) -> str:
         return ""
     lines = [f"skipped: {skipped_text(one)}\n" for one in status.skipped[-_SHOWN:]]
     count = f"records skipped (spec.badRecords): {status.skipped_records}"
-    return f"{count}; -o json has the last {len(status.skipped)}\n{''.join(lines)}"
+    return f"{count}; `distributed-input rows --skipped` lists them\n{''.join(lines)}"
 
 
 def _differences(consumer: Consumer) -> str:

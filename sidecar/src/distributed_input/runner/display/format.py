@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from distributed_input.runner.display.stats import InputStats
 
@@ -94,10 +94,16 @@ def memory(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
-def table(rows: Sequence[Sequence[str]], indent: str = "  ", empty: str = "") -> str:
+def table(
+    rows: Sequence[Sequence[str]],
+    indent: str = "  ",
+    empty: str = "",
+    left: Collection[str] = (),
+) -> str:
     """Return rows of cells as aligned columns. The first row is the header.
 
-    If there are no other rows, return the line `empty` instead.
+    If there are no other rows, return the line `empty` instead. The first column and those with a
+    header in `left` are aligned left.
     """
     if empty and len(rows) == 1:
         return f"{empty}\n"
@@ -105,7 +111,7 @@ def table(rows: Sequence[Sequence[str]], indent: str = "  ", empty: str = "") ->
     lines = (
         "  ".join(
             # Names are aligned left, numbers right.
-            cell.ljust(width) if i == 0 else cell.rjust(width)
+            cell.ljust(width) if i == 0 or rows[0][i] in left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

@@ -52,7 +52,8 @@ class HostCpus:
 
         The load average of the system is no such measure: it still has what ended a minute ago.
         """
-        return (self.used - earlier.used) / max(0.01, self.total - earlier.total)
+        used = max(0.0, self.used - earlier.used)  # a difference of sums, which may be below 0
+        return used / max(0.01, self.total - earlier.total)
 
 
 @dataclass(frozen=True)

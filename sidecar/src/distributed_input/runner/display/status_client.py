@@ -28,8 +28,10 @@ class StatusClient:
         self._channel = serving.open_channel(address, credentials)
         self._status: Any = stubs.Stub(self._channel, _SERVICE).Status
 
-    def status(self, timeout: float, *, wait_for_ready: bool = True) -> StatusSample:
-        """Request the status, and wait at most `timeout` seconds.
+    def status(
+        self, timeout: float, *, wait_for_ready: bool = True, max_skipped: int = 0
+    ) -> StatusSample:
+        """Request the status, with the last skipped records. Wait at most `timeout` seconds.
 
         With `wait_for_ready`, an unreachable dispatcher may become reachable within the timeout.
 
@@ -39,7 +41,9 @@ class StatusClient:
         """
         try:
             response = self._status(
-                dispatcher_pb2.StatusRequest(), timeout=timeout, wait_for_ready=wait_for_ready
+                dispatcher_pb2.StatusRequest(max_skipped=max_skipped),
+                timeout=timeout,
+                wait_for_ready=wait_for_ready,
             )
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -19,6 +19,7 @@ from distributed_input.api.errors import ConfigError, DatasetFnError, SpecError,
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.graph import user_code
+from distributed_input.graph.sequence_packing import pack
 from distributed_input.graph.user_code import SplitInputContext
 from distributed_input.order import jobs
 from distributed_input.order.indexed import Indexed, has_index
@@ -119,12 +120,26 @@ def call(
         dataset = Indexed(dataset)
     if isinstance(dataset, Indexed):
         check_whole(entry, context, dataset)
+    if entry.HasField("packing"):
+        return _pack(entry, dataset)
     if isinstance(dataset, (tf.data.Dataset, Indexed, Iterable)):
         return dataset
     raise SpecError(
         f"entry point {entry.target} returned {type(dataset).__name__}. Return a tf.data.Dataset, "
         "an iterable of (nested) numpy arrays, or an object with __len__ and __getitem__."
     )
+
+
+def _pack(entry: types_pb2.EntryPoint, dataset: Any) -> tf.data.Dataset:
+    if not isinstance(dataset, tf.data.Dataset):
+        raise SpecError(
+            f"spec.packing needs a tf.data.Dataset, and entry point {entry.target} returned "
+            f"{type(dataset).__name__}. Return a tf.data.Dataset, for example by "
+            "tf.data.Dataset.from_generator, or pack the rows in the function and remove "
+            "spec.packing"
+        )
+    packing = entry.packing
+    return pack(dataset, packing.length, packing.method, packing.open_sequences)
 
 
 def check_whole(entry: types_pb2.EntryPoint, context: SplitInputContext, dataset: Indexed) -> None:

@@ -2,7 +2,8 @@
 
 Reads an entry point's dataset in this process, as a training program without DistributedInput
 would: one pipeline, with the batch size of all trainers and a prefetch. JSON has the entry point
-and the batch size: {"target", "args", "path", "seed", "batch"}. See `graph.timed_reading`.
+the batch size and the packing: {"target", "args", "path", "seed", "batch", "packing"}. See
+`graph.timed_reading`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class _Iterables:
 def open_reader(options: Mapping[str, Any]) -> TimedReader:
     """Call the entry point as the only pipeline of the only trainer; return its reader.
 
-    `batch` is the resource's global batch size or None.
+    `batch` is the resource's global batch size or None. `packing` has the fields of
+    types_pb2.Packing, or is None.
 
     Raises:
         DistributedInputError: see `entry_points.call`.
@@ -50,6 +52,8 @@ def open_reader(options: Mapping[str, Any]) -> TimedReader:
         path=options["path"] or "",
         args_json=json.dumps(options["args"]),
     )
+    if options["packing"]:
+        entry.packing.MergeFrom(types_pb2.Packing(**options["packing"]))
     context = SplitInputContext(1, 0, 1)
     made: Iterable[Any] = entry_points.call(entry, context, options["seed"])
     asked, given = context.global_batch_size, options["batch"]

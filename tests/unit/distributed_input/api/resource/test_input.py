@@ -179,6 +179,7 @@ def test_few_fields_are_required():
         "EntryPointDataset": ["function"],
         "LocalWorkerSpec": ["cpus", "memory"],
         "MixtureSpec": ["weights"],
+        "PackingSpec": ["length"],
         "TemplateContainer": ["name"],
         "WeightsChange": ["step", "weights"],
     }

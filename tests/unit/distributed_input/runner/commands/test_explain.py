@@ -23,7 +23,7 @@ from tests.unit.distributed_input.runtime.served import Echo, served
 SECRET = {"DISTRIBUTED_INPUT_TOKEN": "secret"}
 
 
-def response(n: int) -> dispatcher_pb2.StatusResponse:
+def response(n: int, skipped: int = 0) -> dispatcher_pb2.StatusResponse:
     """Return the answer to call n, as if it came ten seconds after the one before."""
     trainer = dispatcher_pb2.ConsumerHeartbeatRequest(
         job="train", count=1, rows=1000 * n, batches=10 * n, wait_seconds=4 * n, wall_seconds=10 * n
@@ -34,6 +34,7 @@ def response(n: int) -> dispatcher_pb2.StatusResponse:
         workers=[worker],
         consumers=[dispatcher_pb2.ConsumerInfo(last=trainer)],
         jobs=[types_pb2.Job(name="train", warnings=["each row is read 32 times"])],
+        skipped_records=skipped,
     )
 
 
@@ -60,6 +61,20 @@ def test_a_trainer_gets_a_cause_and_a_next_step(address, called):
     assert printed["warnings"] == ["each row is read 32 times"]
     (found,) = printed["trainers"]
     assert (found["trainer"], found["cause"], found["waits"]) == ("train/0", "workers", 0.4)
+
+
+def test_skipped_records_are_counted(monkeypatch, called):
+    monkeypatch.setenv("DISTRIBUTED_INPUT_TOKEN", "secret")
+    calls = itertools.count(1)
+    service = Echo(Status=lambda *_: response(n := next(calls), skipped=n))
+    with served(service, Credentials.from_args(None, SECRET)) as server:
+        flags = ["--dispatcher", server.address, "--seconds", "0.01"]
+        assert called(["explain", *flags]).out.endswith(
+            "  skipped: 2 records (spec.badRecords): `distributed-input rows --skipped` lists "
+            "them.\n"
+        )
+        printed = json.loads(called(["explain", *flags, "-o", "json"]).out)
+        assert printed["skipped_records"] == 4
 
 
 def test_what_the_operator_reports_is_printed_too(address, monkeypatch, capsys, called):

@@ -100,6 +100,18 @@ def test_the_warnings_about_a_job_are_shown():
     assert "warning" not in command.as_text(with_job())
 
 
+def test_skipped_records_are_counted_and_the_last_ones_are_shown():
+    records = [types_pb2.SkippedRecord(index=index, step="parse") for index in range(7)]
+    sample = StatusSample(skipped=records, skipped_records=9)
+    lines = command.as_text(sample).splitlines()[-6:]
+    count = "records skipped (spec.badRecords): 9; `distributed-input rows --skipped` lists them"
+    assert lines[0] == count
+    assert [line.split()[2] for line in lines[1:]] == ["2", "3", "4", "5", "6"]
+    values = command.as_json(sample)
+    assert (values["skipped_records"], len(values["skipped"])) == (9, 7)
+    assert "skipped" not in command.as_text(StatusSample())
+
+
 def test_rows_that_are_whole_elements_are_named():
     jobs = [*with_job().jobs, *with_job(name="eval", global_batch_size=0).jobs]
     status = StatusSample(jobs=jobs)

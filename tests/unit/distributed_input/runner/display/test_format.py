@@ -63,3 +63,9 @@ def test_a_split_without_progress_is_shown():
     stats = InputStats()
     stats.add(StatusSample(workers=[worker(stalled=[STALLED])]), 0.0)
     assert formatting.progress_line("train", stats, 1).endswith(f" | no progress: {STALL}")
+
+
+def test_columns_of_text_are_aligned_left():
+    rows = [("n", "error", "m"), ("1", "long text", "22")]
+    lines = "n  error       m\n1  long text  22\n"
+    assert formatting.table(rows, indent="", left=["error"]) == lines

@@ -6,6 +6,7 @@ import pytest
 
 from distributed_input.runner.display.stats import (
     Consumer,
+    HostCpus,
     InputStats,
     Rates,
     StatusSample,
@@ -125,3 +126,7 @@ def test_there_is_no_reason_for_waiting_while_rows_are_delivered():
 def test_the_buffer_fill_ignores_finished_consumers():
     live, done = consumer(1, "a", buffer_fill=0.5), consumer(1, "b", buffer_fill=1.0, finished=True)
     assert stats_of((0, StatusSample([live, done]))).buffer == 0.5
+
+
+def test_rounding_makes_no_share_below_0():
+    assert HostCpus(2.0 - 1e-9, 9.0).busy_since(HostCpus(2.0, 8.0)) == 0

@@ -55,6 +55,11 @@ def many(context):
     data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
     return data.shuffle(10_000)
 
+def documents(context):
+    data = tf.data.Dataset.range(40)
+    data = data.shard(context.num_input_pipelines, context.input_pipeline_id)
+    return data.map(lambda row: {"tokens": tf.range(row)})
+
 def infinite(context):
     return tf.data.Dataset.range(40).repeat()
 
@@ -173,6 +178,21 @@ def test_a_batched_dataset_sets_the_batch_size_of_the_job() -> None:
     job = described("batches")
     assert (job.global_batch_size, job.batched, job.infinite) == (8, True, False)
     assert row_of(job) == (Leaf("", "dense", "int64", ()),)
+
+
+def test_the_rows_of_a_job_are_packed_ones() -> None:
+    packing = types_pb2.Packing(length=64, method="best_fit", open_sequences=4)
+    entry = types_pb2.EntryPoint(target="describe_of_test:documents", packing=packing)
+    job = describe(types_pb2.Job(entry_point=entry, partitions=4, global_batch_size=8))
+    assert (job.batched, job.global_batch_size, job.infinite) == (False, 8, False)
+    assert [(leaf.path, leaf.shape) for leaf in row_of(job)] == [
+        ("positions", (64,)), ("segment_ids", (64,)), ("tokens", (64,)),
+    ]  # fmt: skip
+    assert not job.warnings
+    assert len(job.definitions) == 1
+    entry.packing.length = 32
+    other = describe(types_pb2.Job(entry_point=entry, partitions=4, global_batch_size=8))
+    assert other.definitions != job.definitions
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,10 @@ def blocks(context, file):
         time.sleep(0.01)
     return [1]
 
+def by_index(context):
+    from distributed_input import Indexed
+    return Indexed([1, 2])
+
 class Holder:
     nested = constant
 """
@@ -87,6 +91,14 @@ def call(function: str, split: int = 0, args: str = "", epoch: int = 0) -> tuple
     entry = types_pb2.EntryPoint(target=f"entry_points_of_test:{function}", args_json=args)
     context = entry_points.split_context(types_pb2.Job(partitions=1), 7, epoch, split, 4)
     return list(entry_points.call(entry, context, seed=1)), context.varies
+
+
+@pytest.mark.parametrize("function", ["constant", "by_index"])
+def test_only_a_dataset_of_tensorflow_can_be_packed(function: str) -> None:
+    entry = types_pb2.EntryPoint(target=f"{MODULE}:{function}", packing={"length": 4})
+    context = entry_points.split_context(types_pb2.Job(partitions=1), 7, 0, 0, 4)
+    with pytest.raises(SpecError, match=r"spec\.packing needs a tf\.data\.Dataset, .* returned"):
+        entry_points.call(entry, context, seed=1)
 
 
 def test_random_numbers_are_the_same_for_all_splits_of_an_epoch() -> None:

@@ -17,6 +17,7 @@ OPTIONS: dict[str, Any] = {
     "path": None,
     "seed": 0,
     "batch": None,
+    "packing": None,
 }
 
 
@@ -52,6 +53,15 @@ def test_elements_without_a_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     found = reader(monkeypatch, lambda context: tf.data.Dataset.range(10).batch(5))
     assert not found.batched
     assert len(list(found.elements)) == 2
+
+
+def test_rows_are_packed_as_workers_pack_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices({"x": [[1, 2]] * 6})
+
+    packing = {"length": 4, "method": "best_fit", "open_sequences": 2}
+    found = reader(monkeypatch, dataset_fn, batch=2, packing=packing)
+    assert [one["x"].shape for one in found.elements] == [(2, 4), (1, 4)]
 
 
 def test_an_iterable_is_called_again_for_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:

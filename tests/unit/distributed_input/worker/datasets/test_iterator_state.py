@@ -13,6 +13,7 @@ import tensorflow as tf
 from distributed_input.graph.definition import canonical, node_defs, serialization
 from distributed_input.graph.random.element_keys import key_elements
 from distributed_input.graph.random.seeds import reseed
+from distributed_input.graph.sequence_packing import pack
 from distributed_input.worker.datasets import iterator_state as module
 from distributed_input.worker.datasets.iterator_state import (
     SavableIterator,
@@ -67,6 +68,11 @@ def windows() -> tf.data.Dataset:
 
 def ragged() -> tf.data.Dataset:
     return tf.data.Dataset.range(50).map(lambda n: tf.range(n % 5)).ragged_batch(3)
+
+
+def packed() -> tf.data.Dataset:
+    rows = tf.data.Dataset.range(400).map(lambda n: {"tokens": n + tf.range(n % 5)})
+    return pack(rows, 8, open_sequences=3)
 
 
 def cached() -> tf.data.Dataset:

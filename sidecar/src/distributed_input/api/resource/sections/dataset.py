@@ -1,4 +1,4 @@
-"""The sections `dataset` and `batching`: the rows to read, and how they form batches."""
+"""The sections about the rows: `dataset`, `batching`, `packing` and `badRecords`."""
 
 from __future__ import annotations
 
@@ -143,6 +143,22 @@ class BatchingSpec(Section):
     remainder: Literal["Keep", "Drop", "Pad"] = "Keep"
     """Handling of rows that do not fill an epoch's last batch. Keep: a smaller batch. Drop: no
     batch. Pad: a batch padded with zeros. Drop and Pad give static shapes. Default: Keep."""
+
+
+class PackingSpec(Section):
+    """Rows of one length, which hold several rows of variable length."""
+
+    length: Annotated[int, Field(ge=1, le=2**24)] = Field(examples=[2048])
+    """Number of values, such as tokens, of a packed row. Shorter ones are filled up with zeros.
+    Required."""
+    method: Literal["BestFit", "FirstFit", "ConcatenateAndCut"] = "BestFit"
+    """Packed row to which a row is added. BestFit: the one with the least room for it. FirstFit:
+    the oldest one with room. ConcatenateAndCut: the only open one; the row is cut at its end, and
+    continues in the next one. Default: BestFit."""
+    open_sequences: Annotated[int, Field(ge=1, le=4096)] = Field(default=64, examples=[16])
+    """Maximum number of packed rows of a split that are filled at the same time, in memory. If a
+    row fits into none of them, the fullest one is complete. Not used by ConcatenateAndCut. Default:
+    64."""
 
 
 class BadRecordsSpec(Section):

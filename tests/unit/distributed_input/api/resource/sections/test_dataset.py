@@ -1,12 +1,15 @@
-"""Validation of the sections `dataset` and `batching`."""
+"""Validation of the sections `dataset`, `batching` and `packing`."""
 
 from __future__ import annotations
 
 import pytest
 
+from distributed_input.api.config import InputConfig, PackingConfig
+from distributed_input.api.resource.input import input_config
 from distributed_input.api.resource.parse import parse
 from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
 
+PACKED = "dataset: {type: EntryPoint, entryPoint: {function: 'a:b'}}\npacking: {%s}"
 ENTRY = "dataset: {type: EntryPoint, entryPoint: {%s}}"
 FUNCTION = "5: spec.dataset.entryPoint.function"
 PLACE = "5: spec.dataset.entryPoint.source"
@@ -74,6 +77,11 @@ INVALID = [
         "5: spec.batching.globalBatchSize",
         "for example 256, not 0",
     ),
+    ("packing: {length: 8}", "5: spec.packing", "call distributed_input.pack in dataset_fn"),
+    (PACKED % "", "6: spec.packing.length", "is missing"),
+    (PACKED % "length: 0", "6: spec.packing.length", "for example 2048, not 0"),
+    (PACKED % "length: 8, method: best_fit", "6: spec.packing.method", "one of BestFit, FirstFit"),
+    (PACKED % "length: 8, openSequences: 0", "6: spec.packing.openSequences", "for example 16"),
     ("batching: {remainder: cut}", "5: spec.batching.remainder", "one of Keep, Drop, Pad, not"),
 ]
 
@@ -81,6 +89,15 @@ INVALID = [
 @pytest.mark.parametrize(("spec", "place", "message"), INVALID, ids=[row[0] for row in INVALID])
 def test_an_invalid_section_gets_a_message_with_line_field_and_remedy(spec, place, message):
     check_spec_problem(spec, place, message)
+
+
+def test_the_configuration_of_a_packing_is_that_of_the_resource():
+    fields = "length: 8, method: ConcatenateAndCut, openSequences: 2"
+    config = input_config(parse(manifest(PACKED % fields)))
+    assert config.packing == PackingConfig(8, "concatenate_and_cut", 2)
+    assert InputConfig.from_json(config.to_json()) == config
+    assert input_config(parse(manifest(PACKED % "length: 8"))).packing == PackingConfig(8)
+    assert "packing" not in input_config(parse(manifest(ENTRY % "function: 'a:b'"))).to_json()
 
 
 def test_the_code_is_in_one_place():
