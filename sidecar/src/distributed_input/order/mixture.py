@@ -36,6 +36,7 @@ MOST_PARTS = 10_000
 """Maximum of the sum of weights. Others are rounded to it."""
 SPLIT_MASK = (1 << 32) - 1
 """Bits of the number of a split in a position, which also has its place in the list."""
+_ROUNDING = 0.01
 _TURN = 0x6D69_7874  # so that turns differ from other values of the same seed
 _REMEMBERED_ROUNDS = 16
 
@@ -57,6 +58,21 @@ def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
     whole = [int(one * math.lcm(*(one.denominator for one in exact))) for one in exact]
     whole = _lowest(whole)
     return tuple(whole if sum(whole) <= MOST_PARTS else _lowest(_rounded(whole)))
+
+
+def rounding(weights: Mapping[str, float]) -> str:
+    """Return which share `whole_weights` changes most, or "" if none changes by more than 1 %."""
+    whole = whole_weights(list(weights.values()))
+    before, after = (np.array(each) / sum(each) for each in (list(weights.values()), whole))
+    changes = np.where(before > 0, np.abs(after / np.maximum(before, 1e-300) - 1), 0)
+    most = int(changes.argmax())
+    if changes[most] <= _ROUNDING:
+        return ""
+    name = list(weights)[most]
+    return (
+        f"the weight of {name} is rounded: its share is {after[most]:.2g} and not "
+        f"{before[most]:.2g}. Use whole numbers with a sum of at most {MOST_PARTS}"
+    )
 
 
 def _lowest(weights: Sequence[int]) -> list[int]:
