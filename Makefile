@@ -226,6 +226,7 @@ simulate: $(DRAWING) ## Simulate scaling; write the table and pictures of docs/s
 
 bench: $(SYNCED) $(DATA) ## Measure what a cluster runs, on two hosts as network namespaces (root, 2.5 h)
 	python -m testing.bench
+	python -m testing.bench.loaders
 
 drill: $(SYNCED) ## Induce the causes of a stall, and check that `explain` names each; needs idle CPUs
 	python -m testing.drill

@@ -21,6 +21,10 @@ TESTED = {
     "ConfigMap": "testing/operator/gitops.py",
     "Job": "tests/ecosystem/test_kueue.py",
     "externalRules": "tests/operator/test_prometheus.py",
+    **dict.fromkeys(
+        ("TrainJob", "PyTorchJob", "MPIJob", "RayJob", "LeaderWorkerSet"),
+        "tests/unit/distributed_input_operator/injection/test_pod_sets.py",
+    ),
 }
 """Kinds of other projects, or the only key of a document without a kind, and the file of the tests
 that uses the documented text."""

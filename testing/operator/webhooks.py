@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from distributed_input.api import environment, names
+from distributed_input_operator.injection.rank import OWNERS
 from distributed_input_operator.kube.kinds import SECRET
-from distributed_input_operator.webhook.admission import OWNERS
 from testing.operator.cluster import Cluster, RequestRejected
 from testing.operator.processes import Operator, eventually, run_operator
 
@@ -104,14 +104,13 @@ class Webhook:
 
     def create(self, manifest: Json, **query: str) -> Json:
         """Create a pod or workload. Raises RequestRejected."""
-        return self.cluster.call("POST", self.object_path(manifest["kind"]), manifest, **query)
-
-    def object_path(self, kind: str, name: str = "") -> str:
-        """Return the path of an object in the namespace."""
-        of_owner = next((one for one in OWNERS if one.kind == kind), None)
-        if of_owner is not None:
-            return of_owner.path(self.cluster.namespace, name)
-        return self.cluster.path(kind, name)
+        kind, version = manifest["kind"], manifest["apiVersion"]
+        for one in OWNERS:  # Volcano has a Job, too
+            if (one.kind, one.api_version) == (kind, version):
+                return self.cluster.call(
+                    "POST", one.path(self.cluster.namespace), manifest, **query
+                )
+        return self.cluster.call("POST", self.cluster.path(kind), manifest, **query)
 
     def wait_for_pods(self, label: str, count: int) -> list[Json]:
         """Wait for exactly `count` pods with a label and return them."""

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from distributed_input.api import environment, names
+from distributed_input_operator.injection.rank import OWNERS
 from distributed_input_operator.kube import kinds
 from distributed_input_operator.main import _parser as parser
-from distributed_input_operator.webhook.admission import OWNERS
 from distributed_input_operator.webhook.main import parser as webhook_parser
 from testing.charts.rendering import (
     CHART,

@@ -15,8 +15,9 @@ import pytest
 
 from distributed_input.api import files, names
 from distributed_input.api.resource.input import DistributedInput
-from distributed_input_operator.injection.owners import JOB_INDEX, JOB_SET, REPLICATED_JOB
+from distributed_input_operator.injection.owners import JOB_SET
 from distributed_input_operator.injection.pod import inject, json_patch
+from distributed_input_operator.injection.pod_sets import JOB_INDEX, REPLICATED_JOB
 from distributed_input_operator.kube.kinds import INPUT
 from distributed_input_operator.objects.snapshot import Settings
 from testing.operator.cluster import Cluster, RequestRejected

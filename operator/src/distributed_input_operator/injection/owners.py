@@ -1,18 +1,20 @@
-"""The objects that own trainer pods, from which a pod gets its index and the number of trainers.
+"""The owners of trainer pods: how a pod gets its index and the number of trainers from them.
 
 Each kind has a function that returns the rank of a pod, or None if the pod's owners are not of this
-kind. A new kind needs such a function, an entry in `RANKS`, and the right to get its objects in
-the webhook's role in the chart. Kubernetes sets the index of a Job's pod as an annotation, and that
-of a StatefulSet's pod as a label. The rank refers to it, so that a template works for every pod.
+kind. This module has Job and StatefulSet, whose pods have one template. `pod_sets` has the kinds
+with several templates. A new kind needs such a function, an entry in `rank.RANKS`, and the right to
+get its objects in the webhook's role in the chart. Kubernetes sets the index of a Job's pod as an
+annotation, and that of a StatefulSet's pod as a label. The rank refers to it, so that a template
+works for every pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from distributed_input.api import names
 from distributed_input_operator.injection.trainer_pod import (
+    INDEX_REMEDY,
     Manifest,
     RefusedError,
     TrainerRank,
@@ -21,7 +23,6 @@ from distributed_input_operator.injection.trainer_pod import (
     labels_of,
     literal,
     metadata_reference,
-    requested_inputs,
 )
 from distributed_input_operator.objects.kind import Kind
 
@@ -29,28 +30,42 @@ Owners = Sequence[Manifest]
 """What controls a pod: its controller, then the controller of that object, as far as known."""
 
 
+JOB = Kind("Job", "batch", "v1", "jobs", ("get",))
+JOB_SET = Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", ("get",))
+TRAIN_JOB = Kind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs", ("get",))
+RAY_CLUSTER = Kind("RayCluster", "ray.io", "v1", "rayclusters", ("get",))
+RAY_JOB = Kind("RayJob", "ray.io", "v1", "rayjobs", ("get",))
 _CREATES_ONE = (
-    Kind("CronJob", "batch", "v1", "cronjobs"),
-    Kind("TrainJob", "trainer.kubeflow.org", "v1alpha1", "trainjobs"),
+    (Kind("CronJob", "batch", "v1", "cronjobs"), JOB),
+    (TRAIN_JOB, JOB_SET),
+    (RAY_JOB, RAY_CLUSTER),
+    (Kind("RayCronJob", "ray.io", "v1", "raycronjobs"), RAY_JOB),
 )
-"""Kinds that create one object for each run."""
+"""Kinds that create one object for each run, and the kind of this object."""
 
 
-def check_whole(owner: Manifest, pods: int, count: int | None) -> None:
+def check_whole(owners: Owners, pods: int, count: int | None) -> None:
     """Raise RefusedError if the pods of an object may be only a part of the trainers.
 
-    They may be if what controls the object creates further ones. `count`: number of trainers in the
-    pod's annotation, if it has one. `pods`: number of the object's pods that read the input.
+    They may be if what controls the object creates further ones.
+
+    Args:
+        owners: the object, then what controls it.
+        pods: number of the object's pods that read the input.
+        count: number of trainers in the pod's annotation, if it has one.
     """
-    above = controller(owner)
-    if count == pods or above is None or any(one.describes(above) for one in _CREATES_ONE):
-        return
-    raise RefusedError(
-        f"{title(owner)} belongs to {above['kind']} {above['name']}, which may create further "
-        f"trainers: if the pods of {title(owner)} are all trainers of the input, set annotation "
-        f'{names.CONSUMERS_ANNOTATION}: "{pods}" in their template. Otherwise also set '
-        f"{names.CONSUMER_INDEX_ANNOTATION} in each pod"
-    )
+    for owner in owners if count != pods else ():
+        above = controller(owner)
+        if above is None or any(
+            one.describes(above) and made.describes(owner) for one, made in _CREATES_ONE
+        ):
+            continue
+        raise RefusedError(
+            f"{title(owner)} belongs to {above['kind']} {above['name']}, which may create further "
+            f"trainers: if the pods of {title(owner)} are all trainers of the input, set "
+            f'annotation {names.CONSUMERS_ANNOTATION}: "{pods}" in their template. Otherwise set '
+            f"it to the number of all trainers, and {INDEX_REMEDY} among all of them"
+        )
 
 
 def title(manifest: Manifest) -> str:
@@ -59,7 +74,6 @@ def title(manifest: Manifest) -> str:
     return f"{manifest.get('kind', '')} {meta.get('name', '')}".strip()
 
 
-JOB = Kind("Job", "batch", "v1", "jobs", ("get",))
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -92,73 +106,15 @@ def job_rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | 
     spec, name = owners[0]["spec"], title(owners[0])
     one_pod = spec.get("parallelism", 1) == 1 and spec.get("completions") in (None, 1)
     if one_pod and spec.get("completionMode") != "Indexed":
-        check_whole(owners[0], 1, count)
+        check_whole(owners, 1, count)
         return TrainerRank(literal(0), 1, name)
     completions = completions_of(owners[0], count)
-    check_whole(owners[0], completions, count)
+    check_whole(owners, completions, count)
     index = annotations_of(pod).get(COMPLETION_INDEX, "")
     if count is None and index.isdecimal() and int(index) >= completions:
         # The Job was read before it was scaled. Its controller creates the pod again.
         raise RefusedError(f"{name} has {completions} pods, but this one has index {index}: retry")
     return TrainerRank(metadata_reference("annotations", COMPLETION_INDEX), completions, name)
-
-
-JOB_SET = Kind("JobSet", "jobset.x-k8s.io", "v1alpha2", "jobsets", ("get",))
-REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
-JOB_INDEX = "jobset.sigs.k8s.io/job-index"
-
-
-def job_set_rank(pod: Manifest, owners: Owners, count: int | None) -> TrainerRank | None:
-    """Return the rank of a pod of a JobSet."""
-    if owners and JOB_SET.describes(owners[0]):
-        raise RefusedError(
-            "the trainer index of a JobSet's pod is known only in the cluster: use the webhook"
-        )
-    if len(owners) < 2 or not (JOB.describes(owners[0]) and JOB_SET.describes(owners[1])):
-        return None
-    completions_of(owners[0], count)
-    found = _rank_in(owners[1], pod)
-    check_whole(owners[1], found.count or 0, count)
-    return found
-
-
-def _rank_in(jobset: Manifest, pod: Manifest) -> TrainerRank:
-    """Return the rank among the pods of all replicated jobs that request the same inputs.
-
-    The index counts through these replicated jobs in the order of the JobSet.
-    """
-    name, inputs = title(jobset), set(requested_inputs(pod))
-    own = labels_of(pod).get(REPLICATED_JOB)
-    before, size, count = None, 0, 0
-    for one in jobset["spec"]["replicatedJobs"]:
-        template = one["template"]["spec"]["template"]
-        pods = {"metadata": template.get("metadata") or {}}
-        if labels_of(pods).get(names.INJECT_LABEL) != "true":
-            continue
-        others = set(requested_inputs(pods))
-        if one["name"] == own:
-            before, size = count, _pods_per_job(one)
-        if others == inputs:
-            count += _pods_per_job(one) * int(one.get("replicas", 1))
-        elif others & inputs:
-            raise RefusedError(
-                f"{name}: replicated job {one['name']} shares only "
-                f"{', '.join(sorted(others & inputs))} with other replicated jobs: give them all "
-                f"the same annotation {names.INPUTS_ANNOTATION}, or different inputs"
-            )
-    job_index = labels_of(pod).get(JOB_INDEX) or ""
-    pod_index = annotations_of(pod).get(COMPLETION_INDEX) or ""
-    if before is None or not (job_index.isdecimal() and pod_index.isdecimal()):
-        raise RefusedError(
-            f"{name}: the pod belongs to no replicated job with label {names.INJECT_LABEL}: set "
-            "the label and annotations in the JobSet's pod templates"
-        )
-    return TrainerRank(literal(before + int(job_index) * size + int(pod_index)), count, name)
-
-
-def _pods_per_job(replicated_job: Mapping[str, Any]) -> int:
-    spec = replicated_job["template"]["spec"]
-    return int(spec.get("completions") or spec.get("parallelism") or 1)
 
 
 STATEFUL_SET = Kind("StatefulSet", "apps", "v1", "statefulsets", ("get",))
@@ -182,16 +138,3 @@ def stateful_set_rank(pod: Manifest, owners: Owners, _: int | None) -> TrainerRa
             "pod: use the webhook, or start at 0"
         )
     return TrainerRank(literal(int(ordinal) - start), count, name)
-
-
-RANKS: Mapping[Kind, Callable[[Manifest, Owners, int | None], TrainerRank | None]] = {
-    JOB_SET: job_set_rank,
-    JOB: job_rank,
-    STATEFUL_SET: stateful_set_rank,
-}
-"""The kinds of owners that give their pods a rank. The first one that applies is used.
-
-The arguments are the pod or its template, the owners, and the number of trainers in the pod's
-annotation, or None. The result is None if the owners are not of this kind. An owner of this kind
-that gives its pods no rank is a RefusedError.
-"""

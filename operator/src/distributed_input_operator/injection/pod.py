@@ -176,7 +176,7 @@ def _add(target: dict[str, Any], field: str, added: Mapping[str, Any]) -> None:
 def _report(inputs: Sequence[DistributedInput], rank: TrainerRank | None) -> str:
     """Return the annotation that describes what was injected."""
     if rank is None:
-        return json.dumps({"inputs": [], "because": "TF_CONFIG's task reads no input"})
+        return json.dumps({"inputs": [], "because": "its task reads no input"})
     served = [one.metadata.name for one in inputs]
     ranks = {"ranksPerTrainer": rank.ranks} if rank.ranks > 1 else {}
     return json.dumps({"inputs": served, "consumers": rank.count, **ranks, "knownBy": rank.source})

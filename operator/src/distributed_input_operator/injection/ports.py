@@ -9,7 +9,6 @@ different owners seldom do, and then the scheduler chooses different nodes.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 
 from distributed_input.api import names
@@ -17,15 +16,13 @@ from distributed_input_operator.injection.owners import Owners
 from distributed_input_operator.injection.trainer_pod import (
     Manifest,
     TrainerRank,
-    annotations_of,
     controller,
-    labels_of,
+    field_text,
 )
 from distributed_input_operator.objects.children import digest
 
 HOST_PORTS = range(20_000, 30_000)
 """Ports of containers on the network of the host."""
-_FIELD = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
 def free_ports(
@@ -65,7 +62,5 @@ def _index(pod: Manifest, rank: TrainerRank) -> int:
     """Return the trainer's index. It is 0 in a template, whose pods get theirs later."""
     text = rank.index.get("value", "")
     if reference := rank.index.get("valueFrom"):
-        found = _FIELD.fullmatch(reference.get("fieldRef", {}).get("fieldPath", ""))
-        parts = {"labels": labels_of, "annotations": annotations_of}
-        text = parts[found[1]](pod).get(found[2], "") if found else ""
+        text = field_text(pod, reference.get("fieldRef", {}).get("fieldPath", "")) or ""
     return int(text) if text.isdecimal() else 0

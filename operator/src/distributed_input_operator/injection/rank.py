@@ -4,7 +4,7 @@
 
 1. the pod's annotations,
 2. TF_CONFIG,
-3. the pod's owners, see `owners.RANKS`,
+3. the pod's owners, see `RANKS`,
 4. the TPU slice,
 5. a pod without an owner: it is the only trainer.
 
@@ -17,16 +17,36 @@ If no source applies, the pod is refused. A guess could give the rows of one tra
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_input.api import names
-from distributed_input_operator.injection.owners import RANKS, Owners, title
+from distributed_input_operator.injection import pod_sets
+from distributed_input_operator.injection.owners import (
+    JOB,
+    JOB_SET,
+    RAY_CLUSTER,
+    RAY_JOB,
+    STATEFUL_SET,
+    TRAIN_JOB,
+    Owners,
+    job_rank,
+    stateful_set_rank,
+    title,
+)
+from distributed_input_operator.injection.pod_sets import (
+    LEADER_WORKER_SET,
+    MPI_JOB,
+    PYTORCH_JOB,
+    VOLCANO_JOB,
+)
 from distributed_input_operator.injection.trainer_pod import (
     RANK_REMEDY,
     Manifest,
     RefusedError,
     TrainerRank,
+    annotated_index,
     annotated_number,
     controller,
     env,
@@ -34,7 +54,26 @@ from distributed_input_operator.injection.trainer_pod import (
     literal,
     parse_number,
 )
+from distributed_input_operator.objects.kind import Kind
 
+RANKS: Mapping[Kind, Callable[[Manifest, Owners, int | None], TrainerRank | None]] = {
+    JOB_SET: pod_sets.job_set_rank,
+    PYTORCH_JOB: pod_sets.pytorch_job_rank,
+    MPI_JOB: pod_sets.mpi_job_rank,
+    RAY_CLUSTER: pod_sets.ray_cluster_rank,
+    LEADER_WORKER_SET: pod_sets.leader_worker_set_rank,
+    VOLCANO_JOB: pod_sets.volcano_job_rank,
+    JOB: job_rank,
+    STATEFUL_SET: stateful_set_rank,
+}
+"""The kinds of owners that give their pods a rank. The first one that applies is used.
+
+The arguments are the pod or its template, the owners, and the number of trainers in the pod's
+annotation, or None. The result is None if the owners are not of this kind. An owner of this kind
+that gives its pods no rank is a RefusedError.
+"""
+OWNERS = (*RANKS, TRAIN_JOB, RAY_JOB)
+"""The kinds of owners that are read. The last ones create owners, and may be one of several."""
 _TRAINER_TASKS = ("chief", "master", "worker")
 """TF_CONFIG's task types that read inputs, in the order of their indices."""
 _OTHER_TASKS = ("evaluator", "ps")
@@ -50,10 +89,13 @@ class TfTask:
     index: Any
 
 
-def reads_no_input(pod: Manifest) -> bool:
-    """Whether TF_CONFIG's task of the pod reads no input. Raises RefusedError."""
+def reads_no_input(pod: Manifest, owners: Owners = ()) -> bool:
+    """Whether the pod reads no input: TF_CONFIG's evaluator and ps, or the launcher of an MPIJob.
+
+    Raises RefusedError.
+    """
     task = _tf_task(pod)
-    return task is not None and task.type in _OTHER_TASKS
+    return (task is not None and task.type in _OTHER_TASKS) or pod_sets.is_launcher(pod, owners)
 
 
 def rank_from_tf_config(pod: Manifest) -> TrainerRank | None:
@@ -129,22 +171,24 @@ def _tf_task(pod: Manifest) -> TfTask | None:
 
 
 def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
-    """Return the rank of a pod, or None if it reads no input: TF_CONFIG's evaluator and ps.
+    """Return the rank of a pod, or None if it reads no input.
 
-    The owners are what controls the pod, as far as `owners.RANKS` has its kinds.
+    The owners are what controls the pod, as far as `OWNERS` has their kinds.
 
     Raises:
         RefusedError: no source has index and count, or a source is inconsistent.
     """
-    if reads_no_input(pod):
+    if reads_no_input(pod, owners):
         return None
-    index = annotated_number(pod, names.CONSUMER_INDEX_ANNOTATION, minimum=0)
+    index = annotated_index(pod)
     count = annotated_number(pod, names.CONSUMERS_ANNOTATION, minimum=1)
     if index is None and count == 1:
-        index = 0
-    found = TrainerRank(literal(index), count, "annotations") if index is not None else None
+        index = literal(0)
+    found = TrainerRank(index, count, "annotations") if index is not None else None
     found = found or rank_from_tf_config(pod)
-    found = found or next(filter(None, (rank(pod, owners, count) for rank in RANKS.values())), None)
+    if found is None:
+        pod_sets.check_is_pod(pod, owners)
+        found = next(filter(None, (rank(pod, owners, count) for rank in RANKS.values())), None)
     if found is None and not (owners and controller(owners[-1])):
         # What controls the owner may have further slices.
         found = rank_from_tpu(pod)

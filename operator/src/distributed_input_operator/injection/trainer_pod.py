@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +14,21 @@ Manifest = Mapping[str, Any]
 EnvValue = dict[str, Any]
 """An environment variable without its name: {"value": …} or {"valueFrom": …}."""
 
+INDEX_REMEDY = (
+    f"{names.CONSUMER_INDEX_ANNOTATION}: metadata.labels['KEY'], where KEY is the label (or "
+    "metadata.annotations['KEY'], the annotation) with the number of each pod"
+)
+"""How the pods of one template get their indices from what controls them."""
 RANK_REMEDY = (
     "set the annotations "
-    f'{names.CONSUMERS_ANNOTATION}: "N" and, if N > 1, {names.CONSUMER_INDEX_ANNOTATION}: "I", or '
-    "use an Indexed Job, a JobSet, a StatefulSet or TF_CONFIG"
+    f'{names.CONSUMERS_ANNOTATION}: "N" and, if N > 1, {INDEX_REMEDY}. Or use TF_CONFIG, or a kind '
+    "that is known: Indexed Job, JobSet, StatefulSet, TrainJob, PyTorchJob, MPIJob, RayJob, "
+    "RayCluster, LeaderWorkerSet or Volcano Job"
 )
 
-
-_MAX_DIGITS = 9
+MAX_DIGITS = 9
+"""Of a number in the metadata of a pod."""
+_FIELD = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 class RefusedError(ValueError):
@@ -114,14 +122,43 @@ def annotated_number(pod: Manifest, annotation: str, minimum: int) -> int | None
     return value
 
 
+def annotated_index(pod: Manifest) -> EnvValue | None:
+    """Return the index in the pod's annotation, or None without the annotation.
+
+    The annotation has the number, or the name of the field that has it, which works in the template
+    of several pods. The result refers to this field only for a template. A pod has it already.
+
+    Raises:
+        RefusedError: the annotation is neither, or the pod has no such field.
+    """
+    text = annotations_of(pod).get(names.CONSUMER_INDEX_ANNOTATION, "").strip()
+    field = _FIELD.fullmatch(text)
+    if field is None:
+        index = annotated_number(pod, names.CONSUMER_INDEX_ANNOTATION, minimum=0)
+        return None if index is None else literal(index)
+    if controller(pod) is None:
+        return metadata_reference(field[1], field[2])
+    return literal(parse_number(field_text(pod, text) or "", f"{text} of the pod"))
+
+
+def field_text(pod: Manifest, field: str) -> str | None:
+    """Return the value of a label or an annotation, or None if the pod has none.
+
+    `field` is the path of a `fieldRef`. All other fields have the value None.
+    """
+    found = _FIELD.fullmatch(field)
+    parts = {"labels": labels_of, "annotations": annotations_of}
+    return parts[found[1]](pod).get(found[2]) if found else None
+
+
 def parse_number(text: str, name: str) -> int:
     """Return a non-negative integer. Raises RefusedError, with `name` in its message."""
     if not (text.strip().isascii() and text.strip().isdecimal()):
         raise RefusedError(
             f"{name}: {text!r} is not a non-negative integer: use a number such as 2"
         )
-    if len(text.strip()) > _MAX_DIGITS:
-        raise RefusedError(f"{name}: the number has more than {_MAX_DIGITS} digits")
+    if len(text.strip()) > MAX_DIGITS:
+        raise RefusedError(f"{name}: the number has more than {MAX_DIGITS} digits")
     return int(text)
 
 

@@ -16,18 +16,15 @@ from pydantic import ValidationError
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput, manager
 from distributed_input.api.resource.problems import problems
-from distributed_input_operator.injection.owners import RANKS
 from distributed_input_operator.injection.pod import (
     host_network_warnings,
     inject,
     json_patch,
     requests_sidecar,
 )
-from distributed_input_operator.injection.trainer_pod import (
-    RefusedError,
-    controller,
-    requested_inputs,
-)
+from distributed_input_operator.injection.pod_sets import owner_of
+from distributed_input_operator.injection.rank import OWNERS
+from distributed_input_operator.injection.trainer_pod import RefusedError, requested_inputs
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.json_text import Json
 from distributed_input_operator.kube.kinds import INPUT
@@ -40,8 +37,6 @@ _TIMEOUT_SECONDS = 10.0
 """Default time for which the API server waits. It then reports no cause."""
 _SHARE = 0.8
 """The part of this time in which the webhook responds."""
-OWNERS = tuple(RANKS)
-"""The owners of trainer pods that the webhook reads, with the verbs that it needs."""
 _MAX_OWNERS = 4
 """Objects that are read above a pod. The owners of owners could form a circle."""
 
@@ -132,11 +127,13 @@ class Injector:
     async def _owners(self, pod: Json, namespace: str) -> list[Json]:
         """Return what controls a pod, as far as the kinds are known."""
         found: list[Json] = []
-        while len(found) < _MAX_OWNERS and (of := controller(found[-1] if found else pod)):
+        while len(found) < _MAX_OWNERS and (of := owner_of(found[-1] if found else pod)):
             kind = next((one for one in OWNERS if one.describes(of)), None)
             if kind is None:
                 break
-            owner = await self._cache.get(kind, namespace, of["name"], of["uid"])
+            owner = await self._cache.get(kind, namespace, of["name"], of.get("uid", ""))
+            if owner is None and of["apiVersion"] != kind.api_version:
+                break  # The API server may not have the version that this code reads.
             if owner is None:
                 raise RefusedError(
                     f"{of['kind']} {of['name']}, which owns this pod, does not exist any more: "

@@ -33,7 +33,10 @@ INPUTS_ANNOTATION = f"{PREFIX}inputs"
 CONSUMERS_ANNOTATION = f"{PREFIX}consumers"
 """Number of trainers, if the pod's owner does not define it."""
 CONSUMER_INDEX_ANNOTATION = f"{PREFIX}consumer-index"
-"""Index of the pod's trainer, if neither its owner nor its environment defines it."""
+"""Index of the pod's trainer, if neither its owner nor its environment defines it.
+
+A number, or the label or annotation of the pod that has it: metadata.labels['KEY'].
+"""
 RANKS_ANNOTATION = f"{PREFIX}ranks-per-trainer"
 """Number of processes of the pod that read the inputs, each a consumer of its own. Default: 1."""
 INJECTED_ANNOTATION = f"{PREFIX}injected"

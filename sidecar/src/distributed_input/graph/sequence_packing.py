@@ -77,8 +77,12 @@ def pack(
     nothing = {name: tf.zeros([0], dtype) for name, dtype in types.items()}
 
     @tf.autograph.experimental.do_not_convert
+    def check(row: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return _checked(row, None if method == _CUT else length)
+
+    @tf.autograph.experimental.do_not_convert
     def read(rows: dict[str, Any]) -> Any:
-        return *_flat(rows, None if method == _CUT else length), False
+        return *_flat(rows), False
 
     step = _step(tuple(sorted(types.items())), length, method, count)
 
@@ -86,7 +90,7 @@ def pack(
     def move(held: Any, window: Any) -> Any:
         return step(held, window)
 
-    windows = dataset.ragged_batch(_WINDOW).map(read)
+    windows = dataset.map(check).ragged_batch(_WINDOW).map(read)
     windows = windows.concatenate(tf.data.Dataset.from_tensors((nothing, none, True)))
     return windows.scan((nothing, none, none), move).unbatch()
 
@@ -104,6 +108,8 @@ def _check(spec: Any, length: int, method: str, open_sequences: int) -> None:
             f"The dataset has {spec}: return a dictionary from a map"
         )
     for name, one in spec.items():
+        if not isinstance(name, str):
+            raise SpecError(f"packing needs components with names, and one has the key {name!r}")
         if name in (SEGMENTS, POSITIONS):
             raise SpecError(f"packing adds the component {name!r}, which the rows have: rename it")
         is_dense = isinstance(one, tf.TensorSpec) or getattr(one, "ragged_rank", None) == 0
@@ -148,21 +154,17 @@ def _step(
     return function.get_concrete_function()
 
 
-def _flat(rows: dict[str, Any], most: int | None) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """Return the values of the rows of a window, and the lengths of the rows that have values.
+def _checked(row: dict[str, tf.Tensor], most: int | None) -> dict[str, tf.Tensor]:
+    """Return a row, or an error if its components differ in length or have more than `most` values.
 
-    An error if a row has more than `most` values.
+    Here, and not where rows are together: spec.badRecords leaves out single rows.
     """
-    ragged = {
-        name: one if isinstance(one, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(one)
-        for name, one in rows.items()
-    }
-    first, *others = sorted(ragged)
-    lengths = tf.cast(ragged[first].row_lengths(), tf.int64)
+    first, *others = sorted(row)
+    lengths = tf.size(row[first], tf.int64)
     checks = [
         tf.debugging.assert_equal(
             lengths,
-            tf.cast(ragged[other].row_lengths(), tf.int64),
+            tf.size(row[other], tf.int64),
             f"packing: the components {first} and {other} of a row differ in length",
         )
         for other in others
@@ -174,7 +176,17 @@ def _flat(rows: dict[str, Any], most: int | None) -> tuple[dict[str, tf.Tensor],
         )
         checks.append(tf.debugging.assert_less_equal(lengths, tf.constant(most, tf.int64), message))
     with tf.control_dependencies(checks):
-        lengths = tf.boolean_mask(lengths, lengths > 0)
+        return {name: tf.identity(one) for name, one in row.items()}
+
+
+def _flat(rows: dict[str, Any]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Return the values of the rows of a window, and the lengths of the rows that have values."""
+    ragged = {
+        name: one if isinstance(one, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(one)
+        for name, one in rows.items()
+    }
+    lengths = tf.cast(ragged[min(ragged)].row_lengths(), tf.int64)
+    lengths = tf.boolean_mask(lengths, lengths > 0)
     return {name: one.flat_values for name, one in ragged.items()}, lengths
 
 

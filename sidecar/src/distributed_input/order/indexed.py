@@ -6,6 +6,8 @@ global, no row is read twice, and a split can begin at any of its rows.
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +19,9 @@ from distributed_input.api.hashing import mix
 
 _CHUNK = 1024  # positions that are permuted together
 _ROUNDS = 6
+_TOGETHER = 16  # rows of one call of `__getitems__`
+_PROBED = 3  # rows that show what it returns
+_SLOW_SECONDS = 0.002  # of a row
 _SORTED = 4096  # a Feistel network of few bits does not have all permutations
 
 
@@ -61,7 +66,12 @@ class Indexed:
         Law: the splits together have each row once.
         """
         key = mix(seed, epoch) if self.shuffle else None
-        for index in indexes(len(self), split, splits, key, start):
+        found = indexes(len(self), split, splits, key, start)
+        many = getattr(self.source, "__getitems__", None)
+        if many is not None and failed is None:
+            yield from self._together(many, found, start)
+            return
+        for index in found:
             try:
                 row = self.source[index]
             except Exception as error:
@@ -70,6 +80,38 @@ class Indexed:
                 failed(error, index=index)
                 continue
             yield row
+
+    def _together(
+        self, many: Callable[[list[int]], Any], found: Iterator[int], start: int
+    ) -> Iterator[Any]:
+        """Yield rows that the source returns several at a time, as PyTorch's DataLoader reads them.
+
+        An answer may have the columns of a batch, for a `collate_fn` of its own. Their number does
+        not grow with the rows, so two calls of different sizes show it. Such rows, and slow ones,
+        whose progress would be hidden, are read one by one.
+        """
+        first, began = list(itertools.islice(found, _PROBED)), time.perf_counter()
+        rows = self._answers(many, first[:1]) + self._answers(many, first[1:])
+        seconds = (time.perf_counter() - began) / _PROBED
+        if len(rows) != _PROBED or seconds > _SLOW_SECONDS:
+            known = rows if len(rows) == _PROBED else []
+            yield from known
+            yield from map(self.source.__getitem__, itertools.chain(first[len(known) :], found))
+            return
+        yield from rows
+        # The rows at a multiple of `_TOGETHER` begin another call, wherever a split resumes.
+        size = _TOGETHER - (start + _PROBED) % _TOGETHER
+        while some := list(itertools.islice(found, size)):
+            size = _TOGETHER
+            yield from self._answers(many, some) or map(self.source.__getitem__, some)
+
+    def _answers(self, many: Callable[[list[int]], Any], some: list[int]) -> list[Any]:
+        """Return the rows of some indexes; [] if an error, or another answer, is returned."""
+        try:
+            rows = many(some)
+        except Exception:  # noqa: BLE001 - raised again at its row
+            return []
+        return list(rows) if isinstance(rows, (list, tuple)) and len(rows) == len(some) else []
 
 
 def has_index(value: object) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from distributed_input.api.config import InputConfig, MixtureConfig
 from distributed_input.api.proto import types_pb2
-from distributed_input.order.mixture import whole_weights
+from distributed_input.order.mixture import rounding, whole_weights
 
 _MODES = {
     "distributed_epoch": types_pb2.DISTRIBUTED_EPOCH,
@@ -62,6 +62,8 @@ def _mix(job: types_pb2.Job, mixture: MixtureConfig) -> None:
     log += [(change["step"], change["weights"]) for change in mixture.schedule]
     for step, weights in log:
         job.weights.add(step=step, weights=whole_weights([weights[name] for name in names]))
+        if text := rounding(weights):
+            job.warnings.append(f"spec.mixture: {text}")
     job.exhaustion = _EXHAUSTIONS[mixture.on_exhausted]
     job.remainder = types_pb2.DROP  # only whole steps have the shares
 

@@ -35,6 +35,7 @@ from distributed_input.order.repeated_splits import RepeatedSplits
 
 MOST_PARTS = 10_000
 """Maximum of the sum of weights. Others are rounded to it."""
+_ROUNDING = 0.01
 _TURN = 0x6D69_7874  # so that turns differ from other values of the same seed
 _MOST_STEPS = 1024  # whose rows are computed at once
 
@@ -56,6 +57,21 @@ def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
     whole = [int(one * math.lcm(*(one.denominator for one in exact))) for one in exact]
     whole = _lowest(whole)
     return tuple(whole if sum(whole) <= MOST_PARTS else _lowest(_rounded(whole)))
+
+
+def rounding(weights: Mapping[str, float]) -> str:
+    """Return which share `whole_weights` changes most, or "" if none changes by more than 1 %."""
+    whole = whole_weights(list(weights.values()))
+    before, after = (np.array(each) / sum(each) for each in (list(weights.values()), whole))
+    changes = np.where(before > 0, np.abs(after / np.maximum(before, 1e-300) - 1), 0)
+    most = int(changes.argmax())
+    if changes[most] <= _ROUNDING:
+        return ""
+    name = list(weights)[most]
+    return (
+        f"the weight of {name} is rounded: its share is {after[most]:.2g} and not "
+        f"{before[most]:.2g}. Use whole numbers with a sum of at most {MOST_PARTS}"
+    )
 
 
 def _lowest(weights: Sequence[int]) -> list[int]:

@@ -515,7 +515,7 @@ class Consumer:
                     identity.stamp(after, self.opened.job)  # units have positions without it
                     epoch = self._epoch
                     epoch.units_before = epoch.units + len(units)
-                    begun = after.step or after.extra_units
+                    begun = after.step or after.extra_units or len(after.weights)
                     session.resume(
                         trainer_pb2.StartEpoch(
                             generation=epoch.generation,

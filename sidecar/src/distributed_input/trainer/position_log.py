@@ -15,7 +15,9 @@ from distributed_input.api.errors import ConfigError, PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 
 HISTORY_STEPS = 4096  # more steps than any prefetch runs ahead
+_MOST_BYTES = 32 << 20  # those of a mixture of many sources are large
 _MOST_STEPS = 1 << 40
+_MOST_MIXED_STEPS = 50_000  # the sidecar adds up the rows of each
 
 
 class PositionLog:
@@ -23,11 +25,18 @@ class PositionLog:
 
     def __init__(self) -> None:
         # Serialized: a message would keep the whole packet that contained it.
-        self._entries: deque[tuple[int, bytes]] = deque(maxlen=HISTORY_STEPS)
+        self._entries: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0
 
     def append(self, units: int, position: trainer_pb2.Position) -> None:
         """Save the position behind `units` units, more than were saved before."""
-        self._entries.append((units, position.SerializeToString()))
+        data = position.SerializeToString()
+        self._entries.append((units, data))
+        self._bytes += len(data)
+        while len(self._entries) > 1 and (
+            len(self._entries) > HISTORY_STEPS or self._bytes > _MOST_BYTES
+        ):
+            self._bytes -= len(self._entries.popleft()[1])
 
     def at(
         self, units: int, units_per_step: int, epoch_start: trainer_pb2.Position
@@ -52,8 +61,8 @@ class PositionLog:
             # A log that starts with the first step has lost nothing.
             if self._entries and self._entries[0][0] > units_per_step:
                 raise PositionError(
-                    f"the loop is more than {HISTORY_STEPS} steps behind the prefetched batches: "
-                    "prefetch fewer batches"
+                    "the loop is so many steps behind the prefetched batches that their positions "
+                    "are not kept: prefetch fewer batches"
                 )
             saved_units, position = 0, trainer_pb2.Position()
             position.CopyFrom(epoch_start)
@@ -103,6 +112,11 @@ def skip(position: trainer_pb2.Position, steps: int) -> None:
         raise ConfigError(
             "skip: the job has no batch size, so that a batch is less than a step. Set "
             "spec.batching.globalBatchSize"
+        )
+    if position.sources and steps > _MOST_MIXED_STEPS:
+        raise ConfigError(
+            f"skip: {steps} steps of a mixture, and at most {_MOST_MIXED_STEPS} are possible at"
+            " once"
         )
     if position.sources and position.exhaustion == types_pb2.STOP:
         raise ConfigError("skip: not possible for a mixture with spec.mixture.onExhausted: Stop")

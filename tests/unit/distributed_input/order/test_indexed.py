@@ -83,3 +83,104 @@ def test_only_what_cannot_be_iterated_is_known_to_be_indexed():
 
     assert has_index(MapStyle())
     assert not any(map(has_index, ([1], iter([1]), 3)))
+
+
+class Together:
+    """Returns several rows at a time. Keeps the calls. Index 70 fails."""
+
+    def __init__(self, answer=list):
+        self.calls, self.answer = [], answer
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        if index == 70:
+            raise KeyError(index)
+        return -index
+
+    def __getitems__(self, some):
+        self.calls.append(some)
+        return self.answer(self[index] for index in some)
+
+
+@pytest.mark.parametrize("start", [0, 1, 14, 16, 30, 47, 49])
+def test_rows_are_read_together_from_the_same_rows_on_wherever_a_split_resumes(start, clock):
+    source = Together()
+    rows = Indexed(source, shuffle=False).rows(0, 2, 0, 0, start)
+    assert list(rows) == [-index for index in range(start, 50)]
+    calls = [call[0] for call in source.calls if call]
+    if start + 3 <= 50:
+        probed, first = [start, start + 1], start + 3
+        others = {first, *range(first - first % 16 + 16, 50, 16)}
+        assert calls == probed + sorted(one for one in others if one < 50)
+
+
+@pytest.mark.parametrize("answer", [dict.fromkeys, sum, lambda rows: [sum(rows)]])
+def test_rows_that_are_joined_for_another_reader_are_read_one_by_one(answer, clock):
+    rows = Indexed(Together(answer), shuffle=False).rows(0, 2, 0, 0)
+    assert list(rows) == [-index for index in range(50)]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 16])
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("rows", [1, 2, 3, 17, 18, 19, 20, 34])
+def test_the_columns_of_a_batch_are_not_taken_for_rows(columns, kind, rows, clock):
+    class Columns:
+        def __len__(self):
+            return rows
+
+        def __getitem__(self, index):
+            return tuple([index] * columns)
+
+        def __getitems__(self, some):
+            return kind([list(some)] * columns)
+
+    found = list(Indexed(Columns(), shuffle=False).rows(0, 1, 0, 0))
+    assert found == [tuple([index] * columns) for index in range(rows)]
+
+
+def test_slow_rows_are_read_one_by_one(clock):
+    source = Together()
+    clock.step = 0.01
+    rows = Indexed(source, shuffle=False).rows(0, 2, 0, 0)
+    assert list(rows) == [-index for index in range(50)]
+    assert len(source.calls) == 2
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = step = 0.0
+
+        def perf_counter(self):
+            self.now += self.step
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(indexed, "time", clock)
+    return clock
+
+
+def test_an_error_of_rows_that_are_read_together_is_raised_at_its_row(clock):
+    rows = Indexed(Together(), shuffle=False).rows(1, 2, 0, 0)
+    assert list(itertools.islice(rows, 20)) == [-index for index in range(50, 70)]
+    with pytest.raises(KeyError, match="70"):
+        next(rows)
+
+
+@pytest.mark.parametrize("start", [18, 19, 20])
+def test_an_error_of_the_first_rows_is_raised_at_its_row(start, clock):
+    rows = Indexed(Together(), shuffle=False).rows(1, 2, 0, 0, start)
+    assert list(itertools.islice(rows, 20 - start)) == [-index for index in range(50 + start, 70)]
+    with pytest.raises(KeyError, match="70"):
+        next(rows)
+
+
+def test_rows_are_read_one_by_one_where_some_may_fail():
+    failed, source = [], Together()
+    rows = Indexed(source).rows(
+        0, 1, 0, 0, failed=lambda error, index: failed.append((type(error), index))
+    )
+    assert sorted(rows) == [-index for index in reversed(range(100)) if index != 70]
+    assert (failed, source.calls) == ([(KeyError, 70)], [])

@@ -224,3 +224,21 @@ def test_many_steps_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     expected = mixer.between(3, 40)
     monkeypatch.setattr(mixture, "_MOST_STEPS", 5)
     assert mixer.between(3, 40).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("weights", "name", "share"),
+    [
+        ({"a": 1, "b": 1e-7}, "b", "0.0001 and not 1e-07"),
+        ({"a": 0.9, "b": 0.09985, "c": 0.00015}, "c", "0.0001 and not 0.00015"),
+    ],
+)
+def test_weights_that_are_rounded_much_are_named(weights, name, share) -> None:
+    assert f"the weight of {name} is rounded: its share is {share}" in mixture.rounding(weights)
+
+
+@pytest.mark.parametrize(
+    "weights", [{"a": 1}, {"a": 0.2, "b": 0.8}, {"a": 0, "b": 3}, {"a": 1 / 3, "b": 2 / 3}]
+)
+def test_weights_that_keep_their_shares_are_not_named(weights) -> None:
+    assert mixture.rounding(weights) == ""

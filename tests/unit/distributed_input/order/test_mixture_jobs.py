@@ -49,6 +49,13 @@ def complete() -> types_pb2.Job:
     return mixture_jobs.combine(draft, [described(one) for one in sources])
 
 
+def test_weights_that_are_rounded_much_have_a_warning() -> None:
+    rounded = dataclasses.replace(CONFIG, mixture=MixtureConfig({"web": 1, "books": 1e-7}))
+    (warning,) = job_of_config("train", rounded).warnings
+    assert "spec.mixture: the weight of books is rounded" in warning
+    assert not complete().warnings
+
+
 def test_the_draft_has_the_sources_by_name_and_the_weights_by_step() -> None:
     draft, (books, web) = drafts()
     assert [one.entry_point.source for one in draft.sources] == ["books", "web"]

@@ -52,14 +52,20 @@ def test_steps_without_a_saved_position_are_counted_from_the_last_one(
     assert found.step * per_step + found.extra_units == units
 
 
-def test_positions_older_than_the_limit_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(position_log, "HISTORY_STEPS", 3)
+@pytest.mark.parametrize(
+    ("limit", "most", "first"),
+    [("HISTORY_STEPS", 3, 4), ("_MOST_BYTES", 90, 4), ("_MOST_BYTES", 1, 6)],
+)
+def test_positions_older_than_the_limit_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, first: int
+) -> None:
+    monkeypatch.setattr(position_log, limit, most)
     log = PositionLog()
-    for step in range(6):
-        log.append(step, Position(step=step))
-    assert log.at(3, 1, start()).step == 3
-    with pytest.raises(PositionError, match="more than 3 steps behind"):
-        log.at(2, 1, start())
+    for step in range(1, 7):
+        log.append(step, Position(step=step, job="x" * 24))  # 28 bytes
+    assert log.at(first, 1, start()).step == first
+    with pytest.raises(PositionError, match="so many steps behind"):
+        log.at(first - 1, 1, start())
 
 
 def test_the_position_behind_units_is_that_of_the_last_one_that_has_it() -> None:
@@ -105,9 +111,20 @@ def test_skipped_steps_count_as_read():
         ({}, 1.0, ConfigError, "is not a number of steps"),
         ({}, True, ConfigError, "is not a number of steps"),
         ({}, 1 << 41, ConfigError, "is not a number of steps"),
+        (
+            {"sources": [trainer_pb2.Source()]},
+            50_001,
+            ConfigError,
+            "at most 50000 are possible at once",
+        ),
         ({"num_splits": 0}, 1, PositionError, "neither read nor restored"),
         ({"global_batch_size": 0}, 1, ConfigError, "no batch size"),
-        ({"sources": ["a"], "exhaustion": types_pb2.STOP}, 1, ConfigError, "onExhausted: Stop"),
+        (
+            {"sources": [trainer_pb2.Source()], "exhaustion": types_pb2.STOP},
+            1,
+            ConfigError,
+            "onExhausted: Stop",
+        ),
         ({"end": True}, 1, PositionError, "the epoch is over"),
         ({"extra_units": 1}, 1, PositionError, "within a step"),
     ],

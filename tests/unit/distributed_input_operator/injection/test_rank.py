@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from distributed_input.api import names
@@ -26,12 +28,12 @@ def test_tf_configs_evaluator_and_ps_have_no_rank(task):
     assert trainer_rank(pod(env=tf_config(task, 0, chief=1, worker=3, ps=2)), []) is None
 
 
-@pytest.mark.parametrize("kind", ["ReplicaSet", "PyTorchJob"])
+@pytest.mark.parametrize("kind", ["ReplicaSet", "XGBoostJob"])
 def test_a_pod_of_another_owner_is_refused_with_the_remedy(kind):
     message = refusal_of(pod(owner=(kind, "fit-1")))
     assert f"trainer index and count from its owner {kind} fit-1" in message
     assert names.CONSUMERS_ANNOTATION in message
-    assert names.CONSUMER_INDEX_ANNOTATION in message
+    assert f"{names.CONSUMER_INDEX_ANNOTATION}: metadata.labels['KEY']" in message
 
 
 def test_an_annotation_sets_the_number_of_processes_that_read():
@@ -53,6 +55,35 @@ def test_annotations_give_a_pod_of_any_owner_its_rank():
     assert rank_of(pod(owner=owner, annotations={names.CONSUMERS_ANNOTATION: "1"})) == (0, 1)
     both = {names.CONSUMERS_ANNOTATION: "3", names.CONSUMER_INDEX_ANNOTATION: "2"}
     assert rank_of(pod(owner=owner, annotations=both)) == (2, 3)
+
+
+def numbered_by(field: str, **metadata: Any) -> Any:
+    """Return a pod of an unknown owner with three trainers. A field has its index."""
+    annotations = {names.CONSUMERS_ANNOTATION: "3", names.CONSUMER_INDEX_ANNOTATION: field}
+    annotations |= metadata.pop("annotations", {})
+    return pod(owner=("Sweep", "s"), annotations=annotations, **metadata)
+
+
+def test_a_shared_template_names_the_field_with_the_index_of_each_pod():
+    label, annotation = "metadata.labels['example.com/n']", "metadata.annotations['example.com/n']"
+    assert rank_of(numbered_by(label, labels={"example.com/n": "2"})) == (2, 3)
+    assert rank_of(numbered_by(annotation, annotations={"example.com/n": "1"})) == (1, 3)
+    # A template has the field only in its pods.
+    shared = numbered_by(label)
+    del shared["metadata"]["ownerReferences"]
+    assert rank_of(shared, job(9, indexed=False)) == (label, 3)
+
+
+@pytest.mark.parametrize("labels", [{}, {"example.com/n": ""}, {"example.com/n": "x"}])
+def test_a_pod_without_the_number_in_its_field_is_refused(labels):
+    message = refusal_of(numbered_by("metadata.labels['example.com/n']", labels=labels))
+    assert "metadata.labels['example.com/n'] of the pod" in message
+    assert "is not a non-negative integer" in message
+
+
+@pytest.mark.parametrize("field", ["metadata.name", "metadata.labels", "spec.nodeName", "-1"])
+def test_another_field_is_no_index(field):
+    assert names.CONSUMER_INDEX_ANNOTATION in refusal_of(numbered_by(field))
 
 
 @pytest.mark.parametrize(

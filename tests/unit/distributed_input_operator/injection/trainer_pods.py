@@ -8,7 +8,8 @@ from typing import Any
 from distributed_input.api import names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.parse import parse
-from distributed_input_operator.injection.owners import COMPLETION_INDEX, JOB_INDEX, REPLICATED_JOB
+from distributed_input_operator.injection.owners import COMPLETION_INDEX
+from distributed_input_operator.injection.pod_sets import JOB_INDEX, REPLICATED_JOB
 from distributed_input_operator.injection.trainer_pod import RefusedError
 from distributed_input_operator.objects.snapshot import Settings
 from tests.unit.distributed_input.api.resource.manifests import manifest

@@ -14,6 +14,7 @@ from distributed_input_operator.kube.api import ApiError
 from distributed_input_operator.objects.kind import Kind
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.webhook.admission import Injector, deadline_seconds
+from tests.unit.distributed_input_operator.injection.controllers import TRAINERS, ray_job, train_job
 from tests.unit.distributed_input_operator.injection.trainer_pods import (
     job,
     jobset,
@@ -106,9 +107,36 @@ def test_index_and_count_come_from_the_owners():
     assert "JobSet fits, which owns this pod, does not exist any more" in message
 
 
+@pytest.mark.parametrize("kind", TRAINERS)
+def test_the_owners_of_each_kind_are_read(kind):
+    api = FakeApi(train={"encryption": "None"})
+    trainers = TRAINERS[kind]()
+    for _, owners in trainers:
+        api.put(*owners)
+    for index, (made, _) in enumerate(trainers):
+        of, count = identity(respond(made, api))
+        assert (of, count) == (str(index), str(len(trainers)))
+
+
+@pytest.mark.parametrize("build", [train_job, ray_job])
+def test_an_owner_that_creates_one_object_may_be_one_of_several(build):
+    api = FakeApi(train={"encryption": "None"})
+    made, owners = build(2, ("Sweep", "s"))[0]
+    api.put(*owners)
+    assert "belongs to Sweep s, which may create further trainers" in refusal(made, api)[1]
+
+
+def test_a_version_that_the_api_server_lacks_is_an_unknown_kind():
+    api = FakeApi(train={"encryption": "None"})
+    message = refusal(pod(owner=("MPIJob", "fit", "kubeflow.org/v1")), api)[1]
+    assert "from its owner MPIJob fit: set the annotations" in message
+    message = refusal(pod(owner=("MPIJob", "fit", "kubeflow.org/v2beta1")), api)[1]
+    assert "MPIJob fit, which owns this pod, does not exist any more" in message
+
+
 COMPLETE = {names.CONSUMERS_ANNOTATION: "4", names.CONSUMER_INDEX_ANNOTATION: "3"}
 OTHER_OWNERS = [
-    ("Job", "fit", "batch.volcano.sh/v1alpha1"),
+    ("Job", "fit", "example.com/v1"),
     ("StatefulSet", "fit", "apps.kruise.io/v1beta1"),
     ("JobSet", "fit", "example.com/v1"),
 ]

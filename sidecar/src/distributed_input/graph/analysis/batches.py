@@ -73,10 +73,17 @@ def find_batches(main: Scope) -> ElementBatches:
         is_last = is_last and one in PASSES
         if not (one in _KEEPS or (one in MAPS and is_row_map(main, node))):
             before = main.with_called(node_defs.ancestors(main.nodes, node))
-            undone = sum(kind(each.op) == "Unbatch" for each in before)
-            is_hidden = sum(map(is_batch, before)) > undone
+            is_hidden = sum(map(is_batch, before)) > sum(_undoes(main, each) for each in before)
             return ElementBatches(hidden_by=str(node.op) if is_hidden else "")
     return ElementBatches()
+
+
+def _undoes(main: Scope, node: NodeDef) -> bool:
+    """Return whether an op makes rows of the batches of an op before it."""
+    is_main = main.nodes.get(node.name) is node
+    if not is_main or kind(node.op) != "Unbatch":
+        return False
+    return any(map(is_batch, node_defs.ancestors(main.nodes, node)))
 
 
 def is_batch(node: NodeDef) -> bool:

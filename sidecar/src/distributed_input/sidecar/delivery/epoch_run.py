@@ -33,6 +33,7 @@ _log = logs.get("sidecar.epoch")
 _REPORTED = (DatasetFnError, LeftEpochError)  # another attempt would not succeed
 _PUBLISH_SECONDS = 2.0  # longest wait for a dispatcher that is away
 _POSITION_SECONDS = 0.02  # between positions sent; an older one only makes a replay longer
+_POSITION_SHARE = 50  # times that a position takes, between positions: those of mixtures are large
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class EpochRun:
         self._drop = self._job.remainder == types_pb2.DROP and not share.whole
         self._units = 0  # sent
         self._skip = 0  # units of the first step that are read again and that the trainer has got
-        self._position_at = float("-inf")  # when a position was last sent
+        self._position_due = float("-inf")  # when a position is sent again
         self._is_cut_anew = False  # no position of this number of trainers was sent yet
         self._difference_sent = False
         self._last_block: RowBlock | None = None  # rows that fill up a unit have its shape
@@ -223,7 +224,7 @@ class EpochRun:
         steps.done += 1
         for writer in writers[:-1]:
             self._send(writer, writer.after)
-        self._send(writers[-1], steps.state() if self._position_due() else None)
+        self._send(writers[-1], self._position(steps))
         return True
 
     def _mark(self, steps: EpochSteps, writer: UnitWriter, begun: int) -> None:
@@ -238,13 +239,15 @@ class EpochRun:
             writer.after = steps.state(begun)
             self._is_cut_anew = False
 
-    def _position_due(self) -> bool:
-        """Return whether no recent position was sent, and count one as sent with this step."""
-        now = time.monotonic()
-        if now - self._position_at < _POSITION_SECONDS:
-            return False
-        self._position_at = now
-        return True
+    def _position(self, steps: EpochSteps) -> trainer_pb2.Position | None:
+        """Return the position to send with a step; None if a recent one was sent."""
+        began = time.monotonic()
+        if began < self._position_due:
+            return None
+        position = steps.state()
+        seconds = time.monotonic() - began
+        self._position_due = began + max(_POSITION_SECONDS, _POSITION_SHARE * seconds)
+        return position
 
     # Messages.
 

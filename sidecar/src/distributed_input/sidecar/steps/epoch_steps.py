@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import splits as assignment
@@ -27,6 +27,7 @@ class EpochSteps:
         base_step: step of the epoch from which this pass counts.
         base_rows: rows of each partition consumed at that step.
         log: the weights of a mixture; (): those of the job.
+        anchors: split borders of a mixture's lists at or before the base; None: there are none.
 
     Attributes:
         barrier: the other consumers' progress.
@@ -40,11 +41,12 @@ class EpochSteps:
         base_step: int,
         base_rows: Sequence[int],
         log: Sequence[types_pb2.Weights] = (),
+        anchors: Mapping[int, trainer_pb2.Anchor] | None = None,
     ) -> None:
         self.mixed = None
         if reader.source.job.sources:
             self.mixed = MixedSteps(
-                reader, share, log or reader.source.job.weights, base_step, base_rows
+                reader, share, log or reader.source.job.weights, base_step, base_rows, anchors
             )
         self.barrier = self.mixed or StepBarrier(reader, share, base_rows)
         self.done = 0
@@ -68,7 +70,9 @@ class EpochSteps:
                 reader.open(p, PartitionPosition())
             return cls(reader, share, 0, [0] * lists_of(reader.source.job))
         rows = resume.open_at(reader, share, position)
-        return cls(reader, share, position.step, rows, log_of(position, reader.source.job))
+        anchors = dict(enumerate(position.anchors))
+        log = log_of(position, reader.source.job)
+        return cls(reader, share, position.step, rows, log, anchors)
 
     def next(self, rows: int) -> Iterator[RowBlock]:
         """Yield the next `rows` rows in the job's order, or fewer at the end of the epoch.

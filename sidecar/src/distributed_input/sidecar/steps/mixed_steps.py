@@ -8,7 +8,7 @@ another one. Else the epoch ends with the last step for which every list has row
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class MixedSteps:
         log: the weights in force, by step of the epoch.
         base_step: step of the epoch from which this pass counts.
         base_rows: rows of each list consumed at that step.
+        anchors: split borders at or before that step; None: there are none.
 
     Attributes:
         is_alone: whether this consumer depends on no other.
@@ -50,6 +51,7 @@ class MixedSteps:
         log: Sequence[types_pb2.Weights],
         base_step: int,
         base_rows: Sequence[int],
+        anchors: Mapping[int, trainer_pb2.Anchor] | None = None,
     ) -> None:
         self._reader, self._share, self._job = reader, share, reader.source.job
         self._mixer = Mixer(self._job, log)
@@ -57,7 +59,10 @@ class MixedSteps:
         self._others = [
             one for one in range(len(base_rows)) if one % share.consumers != share.consumer
         ]
-        self._anchors: dict[int, trainer_pb2.Anchor] = {}
+        self._anchors = dict.fromkeys(self._others, trainer_pb2.Anchor())
+        for one, anchor in (anchors or {}).items():
+            if one in self._anchors and anchor.rows <= base_rows[one]:
+                self._anchors[one] = anchor
         self._refreshed_at = float("-inf")
         self.is_alone = share.consumers == 1 or mixture.never_ends(self._job)
 
@@ -121,7 +126,8 @@ class MixedSteps:
             known = source.facts.of(self._reader.plan.epoch, one)
             ordinal, before = known.last_border(int(rows[one]))
             ended = known.ended and before == known.rows_seen
-            self._anchors[one] = trainer_pb2.Anchor(ordinal=ordinal, rows=before, ended=ended)
+            if ended or before >= self._anchors[one].rows:  # facts may be new, or trimmed
+                self._anchors[one] = trainer_pb2.Anchor(ordinal=ordinal, rows=before, ended=ended)
         return self._anchors
 
 

@@ -54,6 +54,8 @@ def test_other_graphs_do_not_change(make: Callable[[], Data]) -> None:
     assert graph_def.SerializeToString(deterministic=True) == before
 
 
+IDS = Data.range(6)
+PAIRS = Data.from_tensor_slices([[1, 2], [3, 4], [5, 6]])
 ROWS = Data.range(1, 6).map(lambda x: {"a": tf.range(x), "b": tf.strings.as_string(tf.range(x))})
 COMPLEX = Data.range(3).map(lambda x: tf.cast(tf.range(x), tf.complex128))
 VALUES = {"a": tf.constant(-1, tf.int64), "b": "?"}
@@ -82,6 +84,12 @@ def test_the_values_of_a_padded_batch_are_found(
         (lambda: ROWS.ragged_batch(2).unbatch(), ""),
         (lambda: ROWS.ragged_batch(2).unbatch().map(lambda row: row["a"][:1]), ""),
         (lambda: ROWS.ragged_batch(2).batch(2).unbatch(), "UnbatchDataset"),
+        (
+            lambda: ROWS.ragged_batch(2).unbatch().batch(1).map(lambda rows: rows["a"][0]),
+            "MapDataset",
+        ),
+        (lambda: IDS.batch(1).map(lambda ids: ids + tf.reduce_sum(ids)), "MapDataset"),
+        (lambda: PAIRS.unbatch().batch(2).map(lambda ids: ids + tf.reduce_sum(ids)), "MapDataset"),
         (lambda: ROWS.ragged_batch(2).take(1).map(lambda rows: rows["a"][0]), "MapDataset"),
     ],
 )

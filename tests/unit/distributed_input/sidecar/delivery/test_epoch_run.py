@@ -374,7 +374,8 @@ def test_a_position_is_sent_after_a_short_time(
     given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = given([[2] * 4] * 5, 0)
-    times = iter([0.0, 0.01, 0.02, 0.03, 0.04])
+    # The second position takes 1 ms of 20 ms, so the next is sent after 50 ms.
+    times = iter([0.0, 0.0, 0.01, 0.02, 0.021, 0.069, 0.08, 0.08])
     monkeypatch.setattr(epoch_run, "time", SimpleNamespace(monotonic=lambda: next(times)))
     units = [one for one in run.deliver() if one.startswith("unit")]
     assert [one.split(" at ")[1:] for one in units[3::4]] == [["1.0"], [], ["3.0"], [], ["5.0"]]

@@ -97,6 +97,25 @@ def test_anchors_are_the_borders_before_the_rows_of_a_step() -> None:
     }
 
 
+def test_anchors_of_a_position_stay_until_facts_have_later_ones() -> None:
+    """The facts of others come later, and those of old rounds are thinned out."""
+    before = {
+        0: trainer_pb2.Anchor(ordinal=9, rows=1),  # its own
+        1: trainer_pb2.Anchor(ordinal=1, rows=3),
+        3: trainer_pb2.Anchor(ordinal=1, rows=20),  # of more rows than the position has
+    }
+    mixed = job(types_pb2.REPEAT)
+    reader: Any = GivenFacts(mixed, [fact(1, [2], rows_seen=2), fact(3, [5], rows_seen=6)])
+    steps = MixedSteps(reader, share_of(mixed, 0, 2), LOG, 3, [6, 6, 6, 6], before)
+    assert {one: (a.ordinal, a.rows) for one, a in steps.anchors(0).items()} == {
+        1: (1, 3),
+        3: (1, 5),
+    }
+    reader = GivenFacts(mixed, [fact(1, [3, 2], rows_seen=9), fact(3, [5], rows_seen=6)])
+    steps = MixedSteps(reader, share_of(mixed, 0, 2), LOG, 3, [6, 6, 6, 6], before)
+    assert steps.anchors(0)[1].rows == 5
+
+
 def test_the_turns_of_both_consumers_are_the_takes_of_a_step() -> None:
     mixed, _ = steps_of([])
     assert mixed.turns(0) == [(0, 2), (2, 2)]
