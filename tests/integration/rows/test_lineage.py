@@ -31,7 +31,7 @@ def names(train: Input, batches: Iterable[Any]) -> list[Rows]:
     """
     found = []
     for batch in batches:
-        lineage = np.stack(train.lineage(), axis=1)
+        lineage = np.stack(train.lineage()[1:], axis=1)
         is_row = lineage[:, 0] >= 0
         assert lineage.dtype == np.int64
         assert np.asarray(batch["name"])[is_row].tolist() == lineage[is_row].tolist()

@@ -127,7 +127,9 @@ def test_other_weights_in_the_resource_count_from_the_restore_and_other_sources_
             data.restore(saved)
             with pytest.raises(PositionError, match="was not read yet"):
                 data.set_weights(WEIGHTS)
-            data.restore(saved.replace(b"books (8 splits)", b"wikis (8 splits)"))
+            other_sources = trainer_pb2.Position.FromString(saved)
+            other_sources.sources[0].name = "wikis"
+            data.restore(other_sources.SerializeToString())
             with pytest.raises(PositionError, match="wikis"):
                 next(data.numpy())
 

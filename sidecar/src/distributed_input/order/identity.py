@@ -7,6 +7,7 @@ dataset, its definition, and everything else that the order of rows depends on.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
@@ -87,7 +88,7 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
             modes.get(position.mode, f"unknown ({position.mode})"),
             modes[job.mode],
         ),
-        ("spec.mixture.weights of", list(position.sources), _sources(job)),
+        ("spec.mixture.weights of", _shown(position.sources), _shown(_sources(job))),
         (
             "spec.mixture.onExhausted",
             types_pb2.Exhaustion.Name(position.exhaustion).title(),
@@ -105,9 +106,16 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     _check_dataset(position, job)
 
 
-def _sources(job: types_pb2.Job) -> list[str]:
-    """Return the names of a mixture's sources, with their numbers of splits."""
-    return [f"{one.entry_point.source} ({one.num_splits} splits)" for one in job.sources]
+def _sources(job: types_pb2.Job) -> list[trainer_pb2.Source]:
+    """Return the sources of a mixture, as a position has them."""
+    return [
+        trainer_pb2.Source(name=one.entry_point.source, num_splits=one.num_splits)
+        for one in job.sources
+    ]
+
+
+def _shown(sources: Iterable[trainer_pb2.Source]) -> list[str]:
+    return [f"{one.name} ({one.num_splits} splits)" for one in sources]
 
 
 def check_format(position: trainer_pb2.Position) -> None:
@@ -129,7 +137,7 @@ def check_form(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     fits = (
         trainers > position.consumer
         and (trainers <= job.partitions or not is_shared)
-        and position.base_step <= position.step
+        and max(position.base_step, position.trainers_since) <= position.step
         and position.extra_units < (_MAX_UNITS if job.global_batch_size else max(1, own))
         and len(position.base_rows) in (0, mixture.lists_of(job))
         and len(position.anchors) in (0, mixture.lists_of(job))

@@ -31,14 +31,13 @@ from distributed_input.api.errors import ConfigError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import splits
+from distributed_input.order.repeated_splits import RepeatedSplits
 
 MOST_PARTS = 10_000
 """Maximum of the sum of weights. Others are rounded to it."""
-SPLIT_MASK = (1 << 32) - 1
-"""Bits of the number of a split in a position, which also has its place in the list."""
 _ROUNDING = 0.01
 _TURN = 0x6D69_7874  # so that turns differ from other values of the same seed
-_REMEMBERED_ROUNDS = 16
+_MOST_STEPS = 1024  # whose rows are computed at once
 
 Counts = npt.NDArray[np.int64]
 
@@ -161,12 +160,8 @@ class Mixer:
         one row. A partition gives the same number of rows to every step.
         """
         entry = self.log[bisect_right(self.log, step, key=lambda one: one.step) - 1]
-        weights, partitions = tuple(entry.weights), self._partitions
-        first = (step - entry.step) * self._batch
-        each = self._batch // partitions
-        parts = np.diff(taken(weights, first + each * np.arange(partitions + 1)), axis=0)
-        turn = mix(self._seed, _TURN, step) % partitions
-        result: Counts = np.roll(parts, turn, axis=0).T.reshape(-1)
+        parts = self._parts(entry, np.array(step))
+        result: Counts = np.roll(parts, self._turn(step), axis=0).T.reshape(-1)
         return result
 
     def rows_at(self, step: int, base_step: int, base_rows: Counts) -> Counts:
@@ -177,10 +172,32 @@ class Mixer:
         at, rows = self._rows or (base_step, base_rows)
         if at > step:
             at, rows = base_step, base_rows
-        for one in range(at, step):
-            rows = rows + self.takes(one)
+        rows = rows + self.between(at, step)
         self._rows = step, rows
         return rows
+
+    def between(self, first: int, stop: int) -> Counts:
+        """Return the rows that the steps [first, stop) take of each list."""
+        parts = self._partitions
+        found = np.zeros((parts, len(self.log[0].weights)), np.int64)
+        while first < stop:
+            at = bisect_right(self.log, first, key=lambda one: one.step)
+            end = min(stop, first + _MOST_STEPS, *(one.step for one in self.log[at : at + 1]))
+            of_parts = self._parts(self.log[at - 1], np.arange(first, end))
+            turns = np.array([self._turn(one) for one in range(first, end)])
+            places = (np.arange(parts) - turns[:, None]) % parts
+            found += np.take_along_axis(of_parts, places[..., None], axis=1).sum(axis=0)
+            first = end
+        return found.T.reshape(-1)
+
+    def _parts(self, entry: types_pb2.Weights, steps: Counts) -> Counts:
+        """Return the rows of the parts of steps: shape (*steps, P, sources)."""
+        first = (steps - entry.step) * self._batch
+        each = self._batch // self._partitions * np.arange(self._partitions + 1)
+        return np.diff(taken(tuple(entry.weights), first[..., None] + each), axis=-2)
+
+    def _turn(self, step: int) -> int:
+        return mix(self._seed, _TURN, step) % self._partitions
 
 
 def turns(lists: Sequence[int], sources: int, takes: Counts) -> Iterator[tuple[int, int]]:
@@ -350,35 +367,3 @@ def set_weights(
     position.weights.extend([*(one for one in log if one.step < step), now])
     del position.job_weights[:]
     position.job_weights.extend(job.weights)
-
-
-class RepeatedSplits(Sequence[int]):
-    """The splits of a list without end: all of them, and then all of them in another order.
-
-    Split s of round r has the number r * `total` + s. A round is an epoch of the source.
-
-    Args:
-        seed: seed of the order.
-        epoch: epoch of the source in round 0.
-        first: the splits in the order of round 0; at least one.
-        total: splits of the job.
-    """
-
-    def __init__(self, seed: int, epoch: int, first: Sequence[int], total: int) -> None:
-        self.period = len(first)
-        self._seed, self._epoch, self._total = seed, epoch, total
-        self._rounds: Mapping[int, Sequence[int]] = {0: first}
-        self._first = first
-
-    def __len__(self) -> int:
-        return 1 << 62
-
-    def __getitem__(self, ordinal: int) -> int:  # type: ignore[override]  # slices: not needed
-        number, at = divmod(ordinal, self.period)
-        order = self._rounds.get(number)
-        if order is None:
-            key = mix(self._seed, self._epoch + number)
-            order = sorted(self._first, key=lambda split: (mix(key, split), split))
-            kept = list(self._rounds.items())[1 - _REMEMBERED_ROUNDS :]
-            self._rounds = {**dict(kept), number: order}  # read by several threads
-        return number * self._total + order[at]

@@ -76,15 +76,6 @@ def share_of(job: types_pb2.Job, consumer: int, consumers: int, replicas: int = 
     return Share(consumer, consumers, own, batch, quota, unit, replicas, whole)
 
 
-def check_lineage(job: types_pb2.Job, requested: bool) -> None:
-    """Raise ConfigError if units are requested to name their rows, and cannot."""
-    if requested and job.sources:
-        raise ConfigError(
-            "connect(lineage=True): the rows of a mixture (spec.mixture) do not have names yet. "
-            "Remove it, and let dataset_fn return a key of each row as a component"
-        )
-
-
 def seed_of(job: types_pb2.Job, consumer: int) -> int:
     """Return the seed of the order of splits. In PARALLEL_EPOCHS each consumer has its own."""
     return mix(job.seed, consumer + 1) if job.mode == types_pb2.PARALLEL_EPOCHS else job.seed

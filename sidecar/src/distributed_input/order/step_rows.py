@@ -8,33 +8,16 @@ only if a row lies between two borders that are not known. Then `UnknownLengthEr
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.order import identity, splits
+from distributed_input.order import identity, mixed_rows, splits
 from distributed_input.order.share import Share, seed_of, share_of
-
-
-class RowRange(NamedTuple):
-    """Consecutive rows of one split: `rows` rows from index `first_row` on."""
-
-    split: int
-    first_row: int
-    rows: int
-
-
-class UnknownLengthError(PositionError):
-    """The answer depends on the number of rows of `split`, which is not known."""
-
-    def __init__(self, split: int) -> None:
-        super().__init__(
-            f"the number of rows of split {split} is not known: pass it in `lengths`. For an "
-            "endless split, pass any number that is larger than the rows that were read"
-        )
-        self.split = split
+from distributed_input.order.split_borders import RowRange as RowRange
+from distributed_input.order.split_borders import SplitBorders
+from distributed_input.order.split_borders import UnknownLengthError as UnknownLengthError
 
 
 def job_of(position: trainer_pb2.Position) -> types_pb2.Job:
@@ -52,20 +35,23 @@ def job_of(position: trainer_pb2.Position) -> types_pb2.Job:
         global_batch_size=position.global_batch_size,
     )
     identity.check_format(position)
-    if position.sources:
-        raise PositionError(
-            "the rows of a step of a mixture (spec.mixture) cannot be computed yet: let "
-            "dataset_fn return a key of each row as a component, and record it in the loop"
-        )
     if not job.partitions or not job.num_splits:
         raise PositionError("the position was saved before the input was read: it has no steps")
-    identity.check_form(position, job)
     if not job.global_batch_size:
         raise PositionError(
             "the job has no batch size, so that a batch of the loop is less than a step: connect "
             "with lineage=True, and read lineage() while the loop runs"
         )
+    if position.sources:
+        mixed_rows.add_sources(job, position)
+    identity.check_form(position, job)
     return job
+
+
+def _mixed(position: trainer_pb2.Position, job: types_pb2.Job) -> mixed_rows.MixedEpoch:
+    return mixed_rows.mixed_epoch(
+        position.SerializeToString(deterministic=True), job.SerializeToString(deterministic=True)
+    )
 
 
 def rows_of_step(
@@ -98,6 +84,8 @@ def rows_of_step(
     job = job_of(position)
     if step < 0:
         raise PositionError(f"step {step}: steps count from 0")
+    if job.sources:
+        return _mixed(position, job).rows_of_step(step, lengths, consumer)
     is_before = step < position.base_step
     if job.mode == types_pb2.PARALLEL_EPOCHS:
         if consumer not in (None, position.consumer):
@@ -147,6 +135,10 @@ def step_of_row(
         PositionError: the position does not show the step, or the splits have other lengths.
     """
     job = job_of(position)
+    if job.sources:
+        step_found = _mixed(position, job).step_of(split, row, lengths)
+        found = step_found is not None and rows_of_step(position, step_found, lengths, remainder)
+        return step_found if found else None
     deal = splits.deal(
         seed_of(job, position.consumer), position.epoch, job.num_splits, job.partitions
     )
@@ -171,6 +163,22 @@ def step_of_row(
             )[partition],
         )
     return step if rows_of_step(position, step, lengths, remainder) else None
+
+
+def splits_of(position: trainer_pb2.Position, lengths: Mapping[int, int]) -> Iterator[int]:
+    """Yield the splits whose rows steps of the position's epoch may have.
+
+    Those of a mixture that repeats are the ones that the steps before the position have.
+
+    Args:
+        position: a saved position.
+        lengths: the number of rows of each split that was yielded before the last one.
+
+    Raises:
+        PositionError: see `job_of`.
+    """
+    job = job_of(position)
+    return iter(_mixed(position, job).splits(lengths) if job.sources else range(job.num_splits))
 
 
 def _share_before(
@@ -220,8 +228,10 @@ class _Epoch:
         A partition of unknown length is assumed to be endless. A partition that has not ended gives
         rows to each step. So a wrong assumption shows: a row of this partition is not found.
         """
-        partitions = {p: self._partition(p, self.deal[p]) for p in share.partitions}
-        totals = {p: one.starts[-1] for p, one in partitions.items()}
+        partitions = {
+            p: SplitBorders(self.position, p, self.deal[p], self.lengths) for p in share.partitions
+        }
+        totals = {p: one.total for p, one in partitions.items()}
         consumed = splits.consumed_rows(
             {p: self.before[p] for p in share.partitions}, totals, steps, share.batch, share.quota
         )
@@ -231,89 +241,3 @@ class _Epoch:
     def count(self, share: Share, steps: int) -> int:
         """Return the number of rows of one consumer in its next step after `steps` steps."""
         return sum(one.rows for one in self.rows(share, steps))
-
-    def _partition(self, partition: int, dealt: Sequence[int]) -> _Partition:
-        """Return the borders of a partition's splits, as far as they are known."""
-        anchors = self.position.anchors
-        anchor = anchors[partition] if anchors else trainer_pb2.Anchor()
-        starts: dict[int, int] = {}
-
-        def learn(ordinal: int, rows: int) -> None:
-            if ordinal > len(dealt) or rows < 0 or starts.setdefault(ordinal, rows) != rows:
-                raise PositionError(_CONTRADICTION)
-
-        learn(0, 0)
-        learn(anchor.ordinal, anchor.rows)
-        if anchor.ended:
-            learn(len(dealt), anchor.rows)
-        for at, split in enumerate(dealt):
-            if at in starts and split in self.lengths:
-                learn(at + 1, starts[at] + self.lengths[split])
-        for at in reversed(range(len(dealt))):
-            if at + 1 in starts and dealt[at] in self.lengths:
-                learn(at, starts[at + 1] - self.lengths[dealt[at]])
-        least = anchor.rows
-        for prefix in self.position.prefixes:
-            if prefix.partition == partition and prefix.split in dealt[anchor.ordinal :][:1]:
-                least += prefix.rows
-        known = [starts.get(at) for at in range(len(dealt) + 1)]
-        return _Partition(dealt, known, anchor.ordinal, least)
-
-
-@dataclass(frozen=True)
-class _Partition:
-    """The known borders of a partition's splits.
-
-    Attributes:
-        splits: its splits, in order.
-        starts: rows of the partition before each split, and before the end; None: not known.
-        ordinal: index of a split of which some rows are known.
-        least: rows of the partition up to the last of these rows.
-    """
-
-    splits: Sequence[int]
-    starts: Sequence[int | None]
-    ordinal: int
-    least: int
-
-    def __post_init__(self) -> None:
-        borders = [rows for rows in self.starts if rows is not None]
-        later = [rows for rows in self.starts[self.ordinal + 1 :] if rows is not None]
-        if borders != sorted(borders) or any(rows < self.least for rows in later):
-            raise PositionError(_CONTRADICTION)
-
-    def locate(self, first: int, rows: int) -> list[RowRange]:
-        """Return where `rows` rows of the partition from row `first` on are.
-
-        Raises:
-            UnknownLengthError: the partition may have no such row, or a border is not known.
-        """
-        found, end = [], first + rows
-        while first < end:
-            at, start = max(
-                (at, start)
-                for at, start in enumerate(self.starts)
-                if start is not None and start <= first
-            )
-            stop = self.starts[at + 1]
-            if stop is None and at == self.ordinal and first < self.least:
-                stop = self.least
-            if stop is None:
-                raise UnknownLengthError(self._next_unknown(at, start, first))
-            taken = min(stop, end) - first
-            found.append(RowRange(self.splits[at], first - start, taken))
-            first += taken
-        return found
-
-    def _next_unknown(self, at: int, start: int, row: int) -> int:
-        """Return the split to read next: from the nearer of the borders around a row."""
-        for later, end in enumerate(self.starts[at + 1 :], at):
-            if end is not None:
-                return self.splits[at if row - start <= end - row else later]
-        return self.splits[at]
-
-
-_CONTRADICTION = (
-    "the lengths of splits do not fit the borders of splits in the checkpoint: the dataset has "
-    "changed since it was saved, or the checkpoint is damaged"
-)

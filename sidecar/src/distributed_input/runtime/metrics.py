@@ -107,6 +107,15 @@ SIDECAR_RECONNECTS = _counter(
     *_CONSUMER,
     "cause",
 )
+SIDECAR_SOURCE_ROWS = _counter(
+    "sidecar_source_rows", "Rows that steps took of a source of a mixture.", *_CONSUMER, "source"
+)
+SIDECAR_SOURCE_WAIT_SECONDS = _counter(
+    "sidecar_source_wait_seconds",
+    "Time that steps waited for the rows of a source of a mixture.",
+    *_CONSUMER,
+    "source",
+)
 SIDECAR_WORKER_LOSSES = _counter(
     "sidecar_worker_losses", "Workers whose streams failed and that were not draining.", *_CONSUMER
 )

@@ -108,6 +108,10 @@ def _samples(job: JobInput) -> Iterator[metrics.Sample]:
         yield metrics.sample(definition, value, **labels)
     for cause, count in streams.reconnects.copy().items():
         yield metrics.sample(metrics.SIDECAR_RECONNECTS, count, cause=cause, **labels)
+    for one in stats.sources:
+        of = {**labels, "source": one.source}
+        yield metrics.sample(metrics.SIDECAR_SOURCE_ROWS, one.rows, **of)
+        yield metrics.sample(metrics.SIDECAR_SOURCE_WAIT_SECONDS, one.wait_seconds, **of)
 
 
 def _timeval(seconds: float) -> bytes:

@@ -438,7 +438,7 @@ class Consumer:
                 consumed = epoch.consumed_units(requested, replicas)
             # The last step of whole elements may have too few units. No loop gets it.
             consumed = min(consumed, epoch.units) // replicas * replicas
-            return epoch.lineage.at(epoch.epoch, consumed - replicas, consumed)
+            return epoch.lineage.at(self.opened.job, epoch.epoch, consumed - replicas, consumed)
 
     def restore(self, position: trainer_pb2.Position) -> None:
         """Let the next epoch continue at `position`. Iterators of the running one raise."""

@@ -345,7 +345,7 @@ class Input:
 
     @short
     def lineage(self) -> Lineage:
-        """Return which rows of the dataset the last batch has: arrays of epoch, split and row.
+        """Return which rows the last batch has: arrays of source, epoch, split and row.
 
         It is the last batch that the loop has consumed, as for `position`; with `distribute`, the
         rows of this process's replicas, one after the other. Requires `connect(..., lineage=True)`.

@@ -9,22 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distributed_input.api.errors import PositionError
-from distributed_input.api.proto import trainer_pb2
+from distributed_input.api.proto import trainer_pb2, types_pb2
+from distributed_input.order.split_names import split_names
 from distributed_input.trainer.position_log import HISTORY_STEPS
 
 
 class Lineage(NamedTuple):
-    """Which row of the dataset each row of a batch is: int64 arrays, of one value for each row.
+    """Which row of the dataset each row of a batch is: arrays of one value for each row.
 
     Attributes:
-        epoch: its epoch, from 0.
+        source: its source, one of `spec.mixture.weights`; "" without a mixture.
+        epoch: its epoch, from 0; in a mixture, that of its source.
         split: its split: `context.input_pipeline_id` of the call of `dataset_fn` that made it.
         row: its index among the rows that this call's dataset gives, from 0. If no batch size is
             known, an element is one row.
 
-    Rows that fill up a batch have -1 in each array.
+    All arrays but `source` are int64. Rows that fill up a batch have -1 in them.
     """
 
+    source: NDArray[np.str_]
     epoch: NDArray[np.int64]
     split: NDArray[np.int64]
     row: NDArray[np.int64]
@@ -44,8 +47,8 @@ class LineageLog:
         self._units.append((unit.rows, np.array(ranges, np.int64).reshape(-1, 3)))
         self._count += 1
 
-    def at(self, epoch: int, first: int, stop: int) -> Lineage:
-        """Return the rows of the units [first, stop) of epoch `epoch`, in order.
+    def at(self, job: types_pb2.Job, epoch: int, first: int, stop: int) -> Lineage:
+        """Return the rows of the units [first, stop) of epoch `epoch` of a job, in order.
 
         Raises:
             PositionError: there is no such unit, or it is older than the log.
@@ -60,11 +63,12 @@ class LineageLog:
             )
         parts = []
         for rows, ranges in list(self._units)[first - oldest : stop - oldest]:
-            part = np.full((3, rows), -1, np.int64)
+            part = np.full((2, rows), -1, np.int64)
             at = 0
             for split, first_row, count in ranges.tolist():
-                part[0, at : at + count], part[1, at : at + count] = epoch, split
-                part[2, at : at + count] = np.arange(first_row, first_row + count)
+                part[0, at : at + count] = split
+                part[1, at : at + count] = np.arange(first_row, first_row + count)
                 at += count
             parts.append(part)
-        return Lineage(*np.concatenate(parts, axis=1))
+        numbers, row = np.concatenate(parts, axis=1)
+        return Lineage(*split_names(job, epoch, numbers), row)

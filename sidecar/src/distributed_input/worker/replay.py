@@ -10,18 +10,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError, PositionError, SpecError
-from distributed_input.api.proto import trainer_pb2, worker_pb2
+from distributed_input.api.proto import trainer_pb2, types_pb2, worker_pb2
 from distributed_input.link.blocks.open_streams import StreamCounters
-from distributed_input.order import identity
+from distributed_input.order import identity, mixture
 from distributed_input.order.job_config import job_of_config
+from distributed_input.order.repeated_splits import SPLIT_MASK
 from distributed_input.order.share import seed_of
+from distributed_input.order.split_names import SplitNames, split_names
 from distributed_input.order.step_rows import (
     RowRange,
     UnknownLengthError,
     rows_of_step,
+    splits_of,
     step_of_row,
 )
 from distributed_input.rows.blocks import RowBlock
@@ -38,7 +42,10 @@ _ENDLESS = 1 << 60  # rows of a split that never ends
 
 
 class Found(NamedTuple):
-    """A row, and the step that has it; None: it is delivered in none."""
+    """A row, and the step that has it; None: it is delivered in none.
+
+    In a mixture, `split` is its number in the epoch, see `EpochRows.located`.
+    """
 
     step: int | None
     split: int
@@ -67,16 +74,21 @@ class EpochRows:
         draft = job_of_config(position.job, config)
         # A program may replace these values of the resource, and the position has those in use.
         draft.seed, draft.mode = position.seed, position.mode
-        draft.num_splits, draft.partitions = position.num_splits, position.partitions
+        draft.partitions = position.partitions
+        if not draft.sources:
+            draft.num_splits = position.num_splits
         draft.global_batch_size = position.global_batch_size
         relaxed = config.determinism == "relaxed"
         self.job = describe(draft, relaxed)
         identity.check(position, self.job)
         self.row = ElementSpec.from_json(self.job.row_spec)
-        self._position = position
+        self._position = trainer_pb2.Position()
+        self._position.CopyFrom(position)
+        if not position.weights and not position.base_step:
+            self._position.weights.extend(self.job.weights)  # see `mixture.log_of`
         self._runner = SplitRunner(SplitOpener(_no_traced_dataset, relaxed=relaxed), SplitStates())
         self._lengths: dict[int, int] = {}
-        self._known = {one.split: Prefix(one.rows, one.digest) for one in position.prefixes}
+        self._known = _known(position, self.job)
 
     def ranges(self, step: int, consumer: int | None = None) -> list[RowRange]:
         """Return the rows of a step, in the order of delivery. Runs splits of unknown length.
@@ -124,13 +136,13 @@ class EpochRows:
                 not of its type.
             PositionError: the dataset never ends, or see `step_of_row`.
         """
-        if self.job.infinite:
+        if any(one.infinite for one in self.job.sources or [self.job]):
             raise PositionError("the dataset never ends, so that not all of its rows can be read")
         leaf, first = self._scalar(component)
         wanted = _parsed(leaf, value)
         alone = ElementSpec(0, (leaf,))
         rows: list[tuple[int, int]] = []
-        for split in range(self.job.num_splits):
+        for split in splits_of(self._position, self._lengths):
             self._lengths[split] = 0
             for block in self._blocks(split):
                 self._lengths[split] = block.end_row
@@ -157,9 +169,20 @@ class EpochRows:
         raise ConfigError(f"--find: there is no component {component!r}, but {names}")
 
     def _length(self, split: int) -> int:
-        if self.job.infinite:
+        if self.located(split).job.infinite:
             return _ENDLESS
         return sum(block.rows for block in self._blocks(split))
+
+    def names(self, splits: NDArray[np.int64]) -> SplitNames:
+        """Return the names of splits of the epoch."""
+        return split_names(self.job, self._position.epoch, splits)
+
+    def located(self, split: int) -> mixture.SourceSplit:
+        """Return a split of the epoch as `dataset_fn` knows it."""
+        job, epoch = self.job, self._position.epoch
+        if not job.sources:
+            return mixture.SourceSplit(job, epoch, split)
+        return mixture.source_split(job.num_splits, job.sources, epoch, split)
 
     def _blocks(self, split: int, end: int | None = None) -> Iterator[RowBlock]:
         """Yield the rows of a split before row `end`, and those that the position knows, compared.
@@ -167,12 +190,12 @@ class EpochRows:
         Raises:
             PositionError: they differ.
         """
-        known = self._known.get(split, Prefix())
+        known, at = self._known.get(split, Prefix()), self.located(split)
         request = worker_pb2.StreamRequest(
-            job=self.job,
+            job=at.job,
             seed=seed_of(self.job, self._position.consumer),
-            epoch=self._position.epoch,
-            split=split,
+            epoch=at.epoch,
+            split=at.split,
             digest_version=DIGEST_VERSION,
         )
         found = Prefix()
@@ -186,10 +209,22 @@ class EpochRows:
                 break
         if found != known:
             raise PositionError(
-                f"split {split} makes other rows now than those that were delivered: of its first "
-                f"{known.rows} rows, some differ or are missing. The data, the code or the version "
-                "of TensorFlow has changed, or the dataset is not deterministic"
+                f"split {at.split} makes other rows now than those that were delivered: of its "
+                f"first {known.rows} rows, some differ or are missing. The data, the code or the "
+                "version of TensorFlow has changed, or the dataset is not deterministic"
             )
+
+
+def _known(position: trainer_pb2.Position, job: types_pb2.Job) -> dict[int, Prefix]:
+    """Return the prefixes in a position by the number of their split."""
+    found = {one.split: Prefix(one.rows, one.digest) for one in position.prefixes}
+    if not job.sources:
+        return found
+    numbers: dict[int, int] = {}  # a prefix of a mixture has only some bits of the number
+    for anchor, own in zip(position.anchors, mixture.deal(job, position.epoch), strict=False):
+        if anchor.ordinal < len(own):
+            numbers[own[anchor.ordinal] & SPLIT_MASK] = own[anchor.ordinal]
+    return {numbers[one]: prefix for one, prefix in found.items() if one in numbers}
 
 
 def _overlap(row: ElementSpec, block: RowBlock, wanted: RowRange) -> list[Sequence[Bytes]]:

@@ -6,8 +6,13 @@ Reads a JSON object from standard input, with "position" (base64), "config" (Inp
 - or "steps": [first, last], "trainer": index or null, "values": whether to compute the rows, and
   "file": path of a file in numpy's format .npz for them, or null.
 
-Prints a JSON object: {"found": [{"step", "split", "row"}]}, or {"ranges": [{"step", "split",
-"first_row", "rows", "verified"}], "values": [an object for each row]}, or {"error", "is_config"}.
+Prints a JSON object, where name stands for "source" (null without a mixture), "epoch" and "split":
+
+- {"found": [{"step", name, "row"}]},
+- or {"ranges": [{"step", name, "first_row", "rows", "verified"}], "values": [an object for each
+  row], "assumed_from": the first step that has other rows if the program has changed the weights of
+  a mixture since the position was saved, or null},
+- or {"error", "is_config"}.
 """
 
 from __future__ import annotations
@@ -52,7 +57,12 @@ def answer(given: Mapping[str, Any]) -> dict[str, Any]:
         )
     epoch = EpochRows(position, config)
     if given.get("find"):
-        return {"found": [one._asdict() for one in epoch.find(*given["find"])]}
+        return {
+            "found": [
+                {"step": one.step, **_name(epoch, one.split), "row": one.row}
+                for one in epoch.find(*given["find"])
+            ]
+        }
     first, last = given["steps"]
     ranges = [
         (step, one)
@@ -63,16 +73,29 @@ def answer(given: Mapping[str, Any]) -> dict[str, Any]:
     if computes:
         buffers = epoch.read([one for _, one in ranges])
         if given.get("file"):
-            save(given["file"], epoch.row, ranges, buffers)
+            save(given["file"], epoch, ranges, buffers)
         else:
             values = list(values_of_rows(epoch.row, sum(one.rows for _, one in ranges), buffers))
     return {
         "ranges": [
-            {"step": step, **one._asdict(), "verified": computes and epoch.is_verified(one)}
+            {
+                "step": step,
+                **_name(epoch, one.split),
+                "first_row": one.first_row,
+                "rows": one.rows,
+                "verified": computes and epoch.is_verified(one),
+            }
             for step, one in ranges
         ],
         "values": values,
+        "assumed_from": position.step if position.sources and last >= position.step else None,
     }
+
+
+def _name(epoch: EpochRows, split: int) -> dict[str, Any]:
+    """Return the split by which `dataset_fn` knows it."""
+    at = epoch.located(split)
+    return {"source": at.job.entry_point.source or None, "epoch": at.epoch, "split": at.split}
 
 
 def values_of_rows(
@@ -108,17 +131,18 @@ def arrays_of(
 
 
 def save(
-    path: str, row: ElementSpec, ranges: Sequence[tuple[int, RowRange]], buffers: Sequence[Bytes]
+    path: str, epoch: EpochRows, ranges: Sequence[tuple[int, RowRange]], buffers: Sequence[Bytes]
 ) -> None:
     """Write the arrays of a run to a file that `numpy.load` reads, with the names of its rows.
 
     `numpy.savez` cannot write an array with the name `file`.
     """
     rows = sum(one.rows for _, one in ranges)
+    names = epoch.names(_joined([np.full(one.rows, one.split) for _, one in ranges]))
     arrays = {
-        **arrays_of(row, rows, buffers),
+        **arrays_of(epoch.row, rows, buffers),
         f"{_PREFIX}step": _joined([np.full(one.rows, step) for step, one in ranges]),
-        f"{_PREFIX}split": _joined([np.full(one.rows, one.split) for _, one in ranges]),
+        **{f"{_PREFIX}{name}": values for name, values in names._asdict().items()},
         f"{_PREFIX}row": _joined([one.first_row + np.arange(one.rows) for _, one in ranges]),
     }
     try:

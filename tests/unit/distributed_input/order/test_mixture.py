@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import mixture
-from distributed_input.order.mixture import Mixer, RepeatedSplits
+from distributed_input.order.mixture import Mixer
 
 WEIGHTS = st.lists(st.integers(0, 12), min_size=1, max_size=8).filter(any).map(tuple)
 
@@ -146,18 +146,6 @@ def test_a_changed_schedule_counts_from_the_step_of_the_restore() -> None:
     assert mixture.log_after(4, log, schedule)[1] == entry(4, 1, 9)
 
 
-def test_a_list_repeats_all_its_splits_in_another_order() -> None:
-    splits = RepeatedSplits(3, 0, [5, 2, 8, 9, 1], 10)
-    numbers = [splits[at] for at in range(200)]
-    rounds = [numbers[at : at + 5] for at in range(0, 200, 5)]
-    assert rounds[0] == [5, 2, 8, 9, 1]
-    assert all(sorted(one) == [n * 10 + s for s in (1, 2, 5, 8, 9)] for n, one in enumerate(rounds))
-    assert len({tuple(one % 10 for one in part) for part in rounds}) > 20
-    assert [RepeatedSplits(3, 0, [5, 2, 8, 9, 1], 10)[at] for at in (199, 3, 77)] == [
-        numbers[at] for at in (199, 3, 77)
-    ]
-
-
 def named(*names: str) -> types_pb2.Job:
     sources = [types_pb2.Job(entry_point=types_pb2.EntryPoint(source=name)) for name in names]
     return types_pb2.Job(name="train", sources=sources, weights=[entry(0, 1, 1), entry(9, 1, 2)])
@@ -219,6 +207,23 @@ def test_damaged_weights_of_a_position_are_found(log: list[types_pb2.Weights]) -
 def test_weights_of_a_position_are_accepted() -> None:
     assert mixture.is_log([], 2, 5)
     assert mixture.is_log([entry(3, 1, 2), entry(9, 0, 1)], 2, 5)
+
+
+@given(WEIGHTS, st.integers(0, 30), st.integers(0, 30), st.integers(1, 9))
+def test_the_rows_of_several_steps_are_the_sum_of_theirs(
+    weights: tuple[int, ...], first: int, steps: int, change: int
+) -> None:
+    log = [entry(0, *weights), entry(first + change, *reversed(weights))]
+    mixer = Mixer(job(4, 12, len(weights)), log)
+    expected = sum((mixer.takes(one) for one in range(first, first + steps)), np.zeros(1, int))
+    assert (mixer.between(first, first + steps) == expected).all()
+
+
+def test_many_steps_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixer = Mixer(job(), [entry(0, 1, 2, 3)])
+    expected = mixer.between(3, 40)
+    monkeypatch.setattr(mixture, "_MOST_STEPS", 5)
+    assert mixer.between(3, 40).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from distributed_input.api.config import DatasetConfig, InputConfig, MixtureConfig
 from distributed_input.api.errors import ConfigError, PositionError, SpecError
 from distributed_input.api.proto import trainer_pb2, types_pb2
-from distributed_input.order import identity, jobs, mixture, mixture_jobs, step_rows
+from distributed_input.order import identity, jobs, mixture, mixture_jobs
 from distributed_input.order.job_config import job_of_config
 from distributed_input.order.jobs import DatasetFacts
-from distributed_input.order.share import check_lineage, share_of
+from distributed_input.order.share import share_of
 from distributed_input.rows.elements import ElementSpec, Leaf
 
 CONFIG = InputConfig(
@@ -113,10 +113,6 @@ def test_a_position_of_other_sources_is_refused() -> None:
     identity.stamp(position, job)
     identity.check(position, job)
     identity.check_form(position, job)
-    with pytest.raises(PositionError, match="cannot be computed yet"):
-        step_rows.job_of(position)
-    with pytest.raises(ConfigError, match=r"connect\(lineage=True\)"):
-        check_lineage(job, True)
     job.sources[0].entry_point.source = "wiki"
     with pytest.raises(PositionError, match=r"books \(8 splits\).*wiki \(8 splits\)"):
         identity.check(position, job)

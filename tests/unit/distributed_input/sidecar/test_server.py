@@ -13,6 +13,7 @@ from distributed_input.runtime import metrics
 from distributed_input.sidecar import server as module
 from distributed_input.sidecar.inputs.registry import InputRegistry
 from distributed_input.sidecar.server import SidecarServer
+from distributed_input.sidecar.streams.stream_context import SourceStats
 from tests.unit.distributed_input.sidecar.system import BATCH, ROWS, eventually, running
 
 
@@ -84,6 +85,7 @@ def test_all_metrics_of_the_sidecar_have_samples(tmp_path: Path) -> None:
         eventually(lambda: job.sessions.stats().batches == ROWS // BATCH)
         assert job.sessions.stats().useful_limit.startswith("the dataset has 4 splits")
         job.streams.reconnects["UnavailableError"] += 2
+        job.streams.sources["web"] = SourceStats(7, 0.5)
         job.link.pool.lost_workers += 1
         found = {
             (sample.definition.name, sample.labels): sample.value for sample in module._samples(job)

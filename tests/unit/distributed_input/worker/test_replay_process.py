@@ -34,7 +34,10 @@ def test_steps_have_the_names_and_the_values_of_their_rows() -> None:
         assert len(row["noise"]) == 2
     (found,) = ask(find=["key", printed["values"][BATCH]["key"]])["found"]
     first = named["ranges"][2]
-    assert found == {"step": 2, "split": first["split"], "row": first["first_row"]}
+    assert found == {
+        "step": 2, "source": None, "epoch": 1, "split": first["split"], "row": first["first_row"]
+    }  # fmt: skip
+    assert printed["assumed_from"] is None
 
 
 def test_a_file_has_the_rows_and_their_names(tmp_path: Path) -> None:
@@ -52,6 +55,8 @@ def test_a_file_has_the_rows_and_their_names(tmp_path: Path) -> None:
         ]
         assert found["lineage.split"].tolist() == [split for split, _ in pairs]
         assert found["lineage.row"].tolist() == [row for _, row in pairs]
+        assert found["lineage.epoch"].tolist() == [1] * 2 * BATCH
+        assert found["lineage.source"].tolist() == [""] * 2 * BATCH
     with pytest.raises(ConfigError, match="--save"):
         ask(steps=[1, 2], values=True, file=str(tmp_path / "none" / "rows.npz"))
 

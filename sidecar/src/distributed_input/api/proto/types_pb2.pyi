@@ -43,6 +43,16 @@ class ReceivedTotals(_message.Message):
     wall_seconds: float
     def __init__(self, trainer: _Optional[str] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ...) -> None: ...
 
+class SourceTotals(_message.Message):
+    __slots__ = ("source", "rows", "wait_seconds")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    rows: int
+    wait_seconds: float
+    def __init__(self, source: _Optional[str] = ..., rows: _Optional[int] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
 class EntryPoint(_message.Message):
     __slots__ = ("target", "args_json", "path", "source", "packing")
     TARGET_FIELD_NUMBER: _ClassVar[int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from distributed_input.runner import dispatchers
@@ -11,7 +12,9 @@ from distributed_input.runner.dispatchers import Selection
 from distributed_input.runner.display import format as formatting
 from distributed_input.runner.display.diagnosis import Cause, Diagnosis, diagnose
 from distributed_input.runner.display.format import plural, wrapped
+from distributed_input.runner.display.stats import SourceWindow, source_windows
 
+_SHORT_WAITS = 0.1  # seconds
 _EXAMPLES = """\
 examples:
   distributed-input explain                 # the runs on this machine
@@ -36,23 +39,41 @@ def explain(selection: Selection, output: str, seconds: float) -> int:
     with dispatchers.opened(selection, os.environ) as found:
         _, samples = next(dispatchers.intervals(found, selection.timeout, seconds))
     for one, earlier, later in samples:
-        diagnoses = diagnose(earlier, later)
+        diagnoses, sources = diagnose(earlier, later), source_windows(earlier, later)
         # Each warning once, although several jobs may have it.
         warnings = list(dict.fromkeys(text for job in later.jobs for text in job.warnings))
         if output == "json":
             skipped = {"skipped_records": later.skipped_records}
             notes = {"problems": one.problems, "warnings": warnings, **skipped}
             trainers = list(map(as_json, diagnoses))
-            print(one.json_line({"trainers": trainers, **notes}), end="")
+            of_jobs = {job: [each._asdict() for each in of] for job, of in sources.items()}
+            print(one.json_line({"trainers": trainers, "sources": of_jobs, **notes}), end="")
         else:
             has_title = len(found) > 1 or not diagnoses[0].trainer
             lines = f"{one.title}:\n" * has_title + "".join(map(as_text, diagnoses))
+            for job, of in sources.items():
+                lines += wrapped("  sources: ", _sources(job, of))
             lines += "".join(wrapped("  cluster: ", problem) for problem in one.problems)
             lines += "".join(wrapped("  warning: ", text) for text in warnings)
             if later.skipped_records:
                 lines += wrapped("  skipped: ", _skipped(later.skipped_records))
             print(lines, end="")
     return 0
+
+
+def _sources(job: str, sources: Sequence[SourceWindow]) -> str:
+    """Return the shares of the sources of a mixture, and for which ones its steps waited."""
+    rows = sum(one.rows for one in sources)
+    if not rows:
+        return f"{job} read no rows."
+    shares = ", ".join(f"{one.rows / rows:.0%} {one.source}" for one in sources)
+    waits = sum(one.wait_seconds for one in sources)
+    text = f"The rows that {job} read were {shares}."
+    if waits < _SHORT_WAITS:
+        return text
+    slow = sorted(sources, key=lambda one: -one.wait_seconds)
+    parts = (f"{one.wait_seconds / waits:.0%} {one.source}" for one in slow if one.wait_seconds)
+    return f"{text} Its steps waited {waits:.1f} s for rows: {', '.join(parts)}."
 
 
 def _skipped(count: int) -> str:

@@ -150,12 +150,14 @@ def _print_found(answer: Mapping[str, Any], output: str) -> int:
     if output == "json":
         print(json.dumps(answer))
         return 0
-    lines = [("step", "split", "row")]
+    is_mixture = any(one["source"] for one in answer["found"])
+    lines = [("step", *_split_header(is_mixture), "row")]
     lines += [
-        ("none" if one["step"] is None else str(one["step"]), str(one["split"]), str(one["row"]))
+        ("none" if one["step"] is None else str(one["step"]), *_split(one), str(one["row"]))
         for one in answer["found"]
     ]
-    print(formatting.table(lines, indent="", empty="no row has this value"), end="")
+    text = formatting.table(lines, indent="", empty="no row has this value", left=("source",))
+    print(text, end="")
     return 0
 
 
@@ -167,22 +169,41 @@ def _print_steps(answer: Mapping[str, Any], output: str) -> int:
         values = iter(answer["values"])
         for one in answer["ranges"]:
             for at in range(one["rows"]):
-                print(f"step {one['step']}: split {one['split']}, row {one['first_row'] + at}")
+                names = dict(zip(_split_header(bool(one["source"])), _split(one), strict=True))
+                split = ", ".join(f"{name} {value}" for name, value in names.items())
+                print(f"step {one['step']}: {split}, row {one['first_row'] + at}")
                 for name, value in next(values).items():
                     print(truncated(f"  {name}: {json.dumps(value)}", _WIDTH))
     else:
-        lines = [("step", "split", "first row", "last row")]
+        is_mixture = any(one["source"] for one in answer["ranges"])
+        lines = [("step", *_split_header(is_mixture), "first row", "last row")]
         lines += [
             (
                 str(one["step"]),
-                str(one["split"]),
+                *_split(one),
                 str(one["first_row"]),
                 str(one["first_row"] + one["rows"] - 1),
             )
             for one in answer["ranges"]
         ]
-        print(formatting.table(lines, indent="", empty="the epoch has no such step"), end="")
+        empty = "the epoch has no such step"
+        print(formatting.table(lines, indent="", empty=empty, left=("source",)), end="")
     checked = sum(one["rows"] for one in answer["ranges"] if one["verified"])
     if checked:
         print(f"{plural(checked, 'row')} compared with the digests in the position: equal")
+    if answer["assumed_from"] is not None:
+        print(
+            f"steps from {answer['assumed_from']} on: if the weights of the mixture do not change "
+            "after the position was saved"
+        )
     return 0
+
+
+def _split_header(is_mixture: bool) -> Sequence[str]:
+    return ("source", "epoch", "split") if is_mixture else ("split",)
+
+
+def _split(one: Mapping[str, Any]) -> Sequence[str]:
+    """Return the name of a split, as text. Only in a mixture, epochs of rows differ."""
+    names = (one["source"], str(one["epoch"])) if one["source"] else ()
+    return *names, str(one["split"])

@@ -17,6 +17,7 @@ from distributed_input.runner.display.stats import (
     StatusSample,
     consumer_name,
     dataset_failure,
+    source_windows,
     stalled_splits,
     trainer_window,
 )
@@ -54,7 +55,7 @@ def as_text(status: StatusSample) -> str:
     """Return two tables, consumers and workers, with lines about what needs attention."""
     rows: list[tuple[str, ...]] = [_HEADER]
     rows += [_consumer_row(consumer) for consumer in status.consumers]
-    text = formatting.table(rows, indent="", empty="no trainer is connected")
+    text = formatting.table(rows, indent="", empty="no trainer is connected") + _sources(status)
     text += "".join(map(_differences, status.consumers))
     for job in status.jobs:
         text += "".join(f"{job.name}: warning: {one}\n" for one in job.warnings)
@@ -89,6 +90,23 @@ def as_text(status: StatusSample) -> str:
     ]
     table = formatting.table([header, *workers], indent="", empty="no worker is registered")
     return f"{text}\n{table}" + "".join([*stalled, *failures]) + _skipped(status)
+
+
+def _sources(status: StatusSample) -> str:
+    """Return a table of the sources of mixtures; "" if there are none."""
+    lines = [("job/source", "rows", "share", "waited for")]
+    for job, sources in source_windows(StatusSample(), status).items():
+        total = max(1, sum(one.rows for one in sources))
+        lines += [
+            (
+                f"{job}/{one.source}",
+                str(one.rows),
+                formatting.share(one.rows / total),
+                f"{one.wait_seconds:.1f} s",
+            )
+            for one in sources
+        ]
+    return "\n" + formatting.table(lines, indent="", empty="") if len(lines) > 1 else ""
 
 
 def _skipped(status: StatusSample) -> str:
@@ -141,6 +159,10 @@ def as_json(status: StatusSample) -> dict[str, Any]:
         "skipped_records": status.skipped_records,
         "skipped": [skipped_value(one) for one in status.skipped],
         "warnings": {job.name: list(job.warnings) for job in jobs if job.warnings},
+        "sources": {
+            job: [one._asdict() for one in sources]
+            for job, sources in source_windows(StatusSample(), status).items()
+        },
         "consumers": [
             {
                 "job": one.job,

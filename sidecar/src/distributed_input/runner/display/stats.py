@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.api.stalls import KILLED, failure_text, stall_text
@@ -103,6 +104,40 @@ def trainer_window(before: StatusSample, now: Consumer) -> TrainerWindow:
     wall = now.wall_seconds - then.wall_seconds
     waited = max(0.0, now.wait_seconds - then.wait_seconds)
     return TrainerWindow(now.rows - then.rows, wall, min(1.0, waited / wall) if wall > 0 else None)
+
+
+class SourceWindow(NamedTuple):
+    """What the steps of all trainers took of a source of a mixture between two samples."""
+
+    source: str
+    rows: int
+    wait_seconds: float
+    """Time that they waited for its rows, summed over the trainers."""
+
+
+def source_windows(before: StatusSample, after: StatusSample) -> dict[str, list[SourceWindow]]:
+    """Return what the trainers of each mixture took since an earlier sample, by job and source.
+
+    Sidecars count from their start. If it is later than the earlier sample, all counts.
+    """
+    earlier = {
+        (one.job, one.index, one.incarnation, source.source): source
+        for one in before.consumers
+        for source in one.sources
+    }
+    found: dict[str, dict[str, SourceWindow]] = {}
+    for one in after.consumers:
+        for now in one.sources:
+            key = one.job, one.index, one.incarnation, now.source
+            then = earlier.get(key, types_pb2.SourceTotals())
+            of_job = found.setdefault(one.job, {})
+            other = of_job.get(now.source, SourceWindow(now.source, 0, 0.0))
+            of_job[now.source] = SourceWindow(
+                now.source,
+                other.rows + now.rows - then.rows,
+                other.wait_seconds + now.wait_seconds - then.wait_seconds,
+            )
+    return {job: list(sources.values()) for job, sources in found.items()}
 
 
 @dataclass(frozen=True)

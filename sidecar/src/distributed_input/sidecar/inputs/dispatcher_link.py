@@ -384,6 +384,7 @@ class DispatcherLink:
             pauses=stats.pauses,
             received=stats.received,
             pod=self._pod,
+            sources=stats.sources,
             failed=stats.failed or self.contradiction,  # so that the others do not wait
         )
 

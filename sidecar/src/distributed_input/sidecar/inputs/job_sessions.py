@@ -34,6 +34,7 @@ class ConsumerStats:
     useful_limit: str = ""
     pauses: bool = False
     failed: str = ""
+    sources: Sequence[types_pb2.SourceTotals] = ()
 
     def after(self, earlier: ConsumerStats) -> ConsumerStats:
         """Return these values with the counts of an earlier connection added."""
@@ -196,6 +197,10 @@ class JobSessions:
             waiting_for=", ".join(sorted(set(self._streams.waiting.copy().values()))),
             mismatches=self._streams.mismatches,
             no_trainer=not reads,
+            sources=[
+                types_pb2.SourceTotals(source=name, rows=one.rows, wait_seconds=one.wait_seconds)
+                for name, one in self._streams.sources.copy().items()
+            ],
         )
 
     def refuse(self, error: DistributedInputError) -> None:

@@ -28,7 +28,7 @@ from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
 from distributed_input.link.errors import Cancelled
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
 from distributed_input.order.jobs import is_same
-from distributed_input.order.share import Share, check_lineage, loop_units, share_of
+from distributed_input.order.share import Share, loop_units, share_of
 from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence, check_epoch
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
 from distributed_input.sidecar.delivery.shared_outbox import (
@@ -40,6 +40,7 @@ from distributed_input.sidecar.delivery.shared_outbox import (
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import ConsumerStats, JobSession
 from distributed_input.sidecar.steps import resume
+from distributed_input.sidecar.steps.mixed_steps import are_of_one_sequence
 from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams.read_ahead import UsefulWorkers
 
@@ -259,7 +260,6 @@ class ReaderGroup:
             for one in self._outbox.readers:
                 one.stage = ReaderStage.IDLE  # it has read another job
         job = self.input.open_job(request.draft, dataset, report)
-        check_lineage(job, request.lineage)
         consumer, consumers = self.input.consumer, self.input.consumers
         share = share_of(job, consumer, consumers, max(1, request.replicas))
         if share.whole:
@@ -343,6 +343,12 @@ class ReaderGroup:
             # A pass that begins before a position of another number does not get to it.
             other, behind = self._is_cut_anew(one), one.next < place
             is_same = one.next == place
+            if place.epoch == one.next.epoch and not self._has_same_weights(one, position):
+                raise PositionError(
+                    f"rank {reader.rank} and rank {one.rank} read the same batches ({self.name}), "
+                    "but the weights of the mixture (spec.mixture) in their positions differ: "
+                    "restore all ranks from the same checkpoint"
+                )
             own_missed = own and (behind or (is_same and not (other or one.sent)))
             other_missed = other and not behind and not (is_same and own)
             if own_missed or other_missed:
@@ -351,6 +357,15 @@ class ReaderGroup:
                     "but have restored different positions: restore all ranks from the same "
                     "checkpoint"
                 )
+
+    def _has_same_weights(self, reader: Reader, position: trainer_pb2.Position | None) -> bool:
+        """Return whether a reader gets the same rows as one that begins at a position."""
+        assert self._source is not None
+        job, start = self._source.job, trainer_pb2.Position()
+        if not job.sources:
+            return True
+        begun = start if reader.stage is ReaderStage.ENDED else reader.position or start
+        return are_of_one_sequence(begun, position or start, job)
 
     def _follows(self, reader: Reader) -> bool:
         """Return whether the running pass gets to the places of all readers."""

@@ -17,7 +17,7 @@ from distributed_input.api.proto import dispatcher_pb2, trainer_pb2
 from distributed_input.api.protocol import PROTOCOL, check_protocol
 from distributed_input.link.errors import Cancelled, internal_error
 from distributed_input.link.trainer.sidecar_end import TrainerSocket
-from distributed_input.order.share import check_lineage, loop_units, share_of
+from distributed_input.order.share import loop_units, share_of
 from distributed_input.runtime import logs
 from distributed_input.sidecar.delivery.epoch_sequence import EpochSequence
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
@@ -50,7 +50,6 @@ class _Reading:
         """Open the job; see `JobInput.open_job`."""
         self.epochs.close()
         job = self.input.open_job(request.draft, dataset, report)
-        check_lineage(job, request.lineage)
         consumer, consumers = self.input.consumer, self.input.consumers
         self.loop_units = loop_units(job, request.replicas)
         share = share_of(job, consumer, consumers, max(1, request.replicas))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import dispatcher_pb2
@@ -20,7 +21,7 @@ from distributed_input.sidecar.streams.partition_reader import (
     PartitionReader,
 )
 from distributed_input.sidecar.streams.read_ahead import ReadingTime
-from distributed_input.sidecar.streams.stream_context import StreamContext
+from distributed_input.sidecar.streams.stream_context import SourceStats, StreamContext
 
 _log = logs.get("sidecar.reading")
 _ADAPT_SECONDS = 0.5
@@ -66,6 +67,8 @@ class EpochReader:
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._partitions = len(share.partitions)
+        names = [one.entry_point.source for one in source.job.sources]
+        self._of_sources = [source.stats.sources.setdefault(one, SourceStats()) for one in names]
         self._context = StreamContext(
             self.plan,
             source.pool,
@@ -140,12 +143,21 @@ class EpochReader:
         reader = self.partitions[partition]
         deadline: ProgressDeadline | None = None  # mostly no wait is needed
         with self._lock:
+            waited = self._waited + self._waited_for_head
             while True:
                 taken = reader.next(rows)
                 if taken or reader.ended:
+                    if self._of_sources:
+                        self._count(partition, taken, waited)
                     return taken
                 deadline = deadline or ProgressDeadline(self.source.timeout_seconds)
                 self._wait(f"rows of partition {partition}", reader, deadline)
+
+    def _count(self, partition: int, taken: Sequence[RowBlock], before: float) -> None:
+        """Count rows of a source, and the waits for them since there were `before` seconds."""
+        stats = self._of_sources[partition // self.source.job.partitions]
+        stats.rows += sum(block.rows for block in taken)
+        stats.wait_seconds += self._waited + self._waited_for_head - before
 
     def _wait(self, what: str, reader: PartitionReader, deadline: ProgressDeadline) -> None:
         """Wait until a stream has received something, or send the units that are kept back.

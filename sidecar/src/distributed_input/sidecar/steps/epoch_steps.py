@@ -6,7 +6,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import splits as assignment
-from distributed_input.order.mixture import SPLIT_MASK, lists_of, log_from
+from distributed_input.order.mixture import lists_of, log_from
+from distributed_input.order.repeated_splits import SPLIT_MASK
 from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
@@ -137,7 +138,7 @@ class EpochSteps:
         if self.mixed is not None:
             # The rows are known at each step, so that none has to be computed from the first one.
             base_step, base_rows = base_step + self.done, self.mixed.rows(self.done).tolist()
-        return trainer_pb2.Position(
+        position = trainer_pb2.Position(
             job=job.name,
             epoch=self._reader.plan.epoch,
             step=self._base_step + self.done,
@@ -152,6 +153,9 @@ class EpochSteps:
             seed=job.seed,
             extra_units=begun,
             units_per_step=share.units if begun else 0,
-            weights=log_from(base_step, self.mixed.log) if self.mixed is not None else (),
-            job_weights=job.weights,
         )
+        if self.mixed is not None:
+            position.weights.extend(log_from(base_step, self.mixed.log))
+            position.job_weights.extend(job.weights)
+            position.trainers_since = self._base_step
+        return position

@@ -149,6 +149,25 @@ def rows_of(position: trainer_pb2.Position, job: types_pb2.Job) -> list[int]:
     return rows
 
 
+def are_of_one_sequence(
+    one: trainer_pb2.Position, other: trainer_pb2.Position, job: types_pb2.Job
+) -> bool:
+    """Return whether readers at two positions of an epoch get the same rows behind the later one.
+
+    Args:
+        one: a position of the mixture. Without fields: the start of the epoch.
+        other: another one.
+        job: the mixture.
+    """
+    earlier, later = sorted((one, other), key=lambda each: each.step)
+    at = max(map(mixture.next_step, (one, other)))
+    log, later_log = (mixture.log_of(each, job) for each in (earlier, later))
+    before = np.array(rows_of(earlier, job), np.int64)
+    rows: list[int] = Mixer(job, log).rows_at(later.step, earlier.step, before).tolist()
+    same_weights = mixture.log_from(at, log) == mixture.log_from(at, later_log)
+    return same_weights and rows == rows_of(later, job)
+
+
 def check_rows(reader: EpochReader, rows: Sequence[int]) -> None:
     """Wait until the starts of the open lists are found.
 

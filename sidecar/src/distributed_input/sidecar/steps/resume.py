@@ -15,7 +15,7 @@ from distributed_input.api.errors import PositionError
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import identity
 from distributed_input.order import splits as assignment
-from distributed_input.order.mixture import SPLIT_MASK
+from distributed_input.order.repeated_splits import SPLIT_MASK
 from distributed_input.order.share import Share, share_of
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.steps import mixed_steps

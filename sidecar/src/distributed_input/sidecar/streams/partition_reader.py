@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.stalls import dataset_name
-from distributed_input.order.mixture import RepeatedSplits
+from distributed_input.order.repeated_splits import RepeatedSplits
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.streams.split_stream import SplitStream
@@ -144,7 +144,7 @@ class PartitionReader:
     @property
     def _has_no_rows(self) -> bool:
         """Whether all splits of a list that repeats were without rows."""
-        return isinstance(self._splits, RepeatedSplits) and self._empty >= self._splits.period
+        return isinstance(self._splits, RepeatedSplits) and self._empty > self._splits.most_empty
 
     def _check_rows(self) -> None:
         """Raise DatasetFnError if the list repeats splits without rows."""

@@ -13,6 +13,14 @@ from distributed_input.sidecar.streams.worker_pool import WorkerPool
 
 
 @dataclass
+class SourceStats:
+    """What was read of one source of a mixture: rows, and the time that steps waited for them."""
+
+    rows: int = 0
+    wait_seconds: float = 0.0
+
+
+@dataclass
 class StreamStats:
     """Counters of all streams of one input, for metrics. Guarded by the GIL.
 
@@ -23,6 +31,7 @@ class StreamStats:
         mismatches: replays whose rows differed from those received before, or that ended earlier.
         reconnects: streams opened again, by the class of the error.
         waiting: what the input waits for now, by the part of it that waits.
+        sources: what steps have taken of each source of a mixture, by its name.
     """
 
     rows: int = 0
@@ -31,6 +40,7 @@ class StreamStats:
     mismatches: int = 0
     reconnects: Counter[str] = field(default_factory=Counter)
     waiting: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, SourceStats] = field(default_factory=dict)
 
 
 @dataclass

@@ -23,11 +23,15 @@ from tests.unit.distributed_input.runtime.served import Echo, served
 SECRET = {"DISTRIBUTED_INPUT_TOKEN": "secret"}
 
 
-def response(n: int, skipped: int = 0) -> dispatcher_pb2.StatusResponse:
+def response(
+    n: int, skipped: int = 0, sources: tuple[str, ...] = ()
+) -> dispatcher_pb2.StatusResponse:
     """Return the answer to call n, as if it came ten seconds after the one before."""
     trainer = dispatcher_pb2.ConsumerHeartbeatRequest(
         job="train", count=1, rows=1000 * n, batches=10 * n, wait_seconds=4 * n, wall_seconds=10 * n
     )
+    for at, source in enumerate(sources):
+        trainer.sources.add(source=source, rows=100 * n * (1 + at), wait_seconds=3 * n * at)
     worker = dispatcher_pb2.WorkerInfo(worker_id="w", rows=1000 * n, parallelism=2, capacity=2)
     worker.busy_seconds, worker.permit_seconds = 19 * n, 20 * n
     return dispatcher_pb2.StatusResponse(
@@ -75,6 +79,31 @@ def test_skipped_records_are_counted(monkeypatch, called):
         )
         printed = json.loads(called(["explain", *flags, "-o", "json"]).out)
         assert printed["skipped_records"] == 4
+
+
+@pytest.mark.parametrize(
+    ("sources", "text"),
+    [
+        (
+            ("books", "code", "web"),
+            "  sources: The rows that train read were 17% books, 33% code, 50% web. Its steps "
+            "waited 9.0 s for\n           rows: 67% web, 33% code.\n",
+        ),
+        (("web",), "  sources: The rows that train read were 100% web.\n"),
+        ((), ""),
+    ],
+)
+def test_the_sources_of_a_mixture_have_their_rows_and_waits(monkeypatch, called, sources, text):
+    monkeypatch.setenv("DISTRIBUTED_INPUT_TOKEN", "secret")
+    calls = itertools.count(1)
+    service = Echo(Status=lambda *_: response(next(calls), sources=sources))
+    with served(service, Credentials.from_args(None, SECRET)) as server:
+        flags = ["--dispatcher", server.address, "--seconds", "0.01"]
+        printed = called(["explain", *flags]).out
+        assert printed.endswith(f"{text}  warning: each row is read 32 times\n")
+        assert ("sources" in printed) == bool(sources)
+        found = json.loads(called(["explain", *flags, "-o", "json"]).out)["sources"]
+    assert [one["source"] for one in found.get("train", [])] == list(sources)
 
 
 def test_what_the_operator_reports_is_printed_too(address, monkeypatch, capsys, called):

@@ -67,13 +67,23 @@ def test_no_record_was_left_out(dispatcher, called):
     assert called(["rows", "--skipped", *flags]).out == "no record was left out\n"
 
 
+@pytest.fixture(params=[False])
+def is_mixture(request):
+    """Return whether rows have a source."""
+    return request.param
+
+
 @pytest.fixture
-def asked(monkeypatch):
+def asked(monkeypatch, is_mixture):
     """Answer questions about a position. Return the list of them."""
+
+    def split(at: int) -> dict[str, Any]:
+        return {"source": "web" if is_mixture else None, "epoch": 1, "split": at}
+
     questions: list[dict[str, Any]] = []
     ranges = [
-        {"step": 4, "split": 2, "first_row": 7, "rows": 2, "verified": True},
-        {"step": 5, "split": 3, "first_row": 0, "rows": 1, "verified": False},
+        {"step": 4, **split(2), "first_row": 7, "rows": 2, "verified": True},
+        {"step": 5, **split(3), "first_row": 0, "rows": 1, "verified": False},
     ]
     values = [{"id": 1, "image": list(range(100))}, {"id": 2, "image": []}, {"id": 3, "image": []}]
 
@@ -82,11 +92,10 @@ def asked(monkeypatch):
         questions.append(question)
         if "find" in question:
             rows = [(4, 2, 8), (None, 3, 1)]
-            return {
-                "found": [dict(zip(("step", "split", "row"), one, strict=True)) for one in rows]
-            }
+            return {"found": [{"step": s, **split(at), "row": row} for s, at, row in rows]}
         has_values = question["values"] and not question["file"]
-        return {"ranges": ranges, "values": values if has_values else []}
+        values_of = values if has_values else []
+        return {"ranges": ranges, "values": values_of, "assumed_from": 5 if is_mixture else None}
 
     monkeypatch.setattr(replay, "ask", ask)
     return questions
@@ -132,6 +141,26 @@ def test_the_steps_of_a_value_are_a_table(asked, called, text, question):
         "step  split  row\n4         2    8\nnone      3    1\n"
     )
     assert asked == [{"find": question}]
+
+
+@pytest.mark.parametrize("is_mixture", [True], indirect=True)
+def test_rows_of_a_mixture_have_their_source_and_its_epoch(asked, called):
+    assert called(["rows", *FILES, "--steps", "4-5"]).out == (
+        "step  source  epoch  split  first row  last row\n"
+        "4     web         1      2          7         8\n"
+        "5     web         1      3          0         0\n"
+        + EQUAL
+        + (
+            "steps from 5 on: if the weights of the mixture do not change after the position was "
+            "saved\n"
+        )
+    )
+    lines = called(["rows", *FILES, "--steps", "4", "--replay"]).out.splitlines()
+    assert lines[0] == "step 4: source web, epoch 1, split 2, row 7"
+    assert called(["rows", *FILES, "--find", "x=1"]).out == (
+        "step  source  epoch  split  row\n4     web         1      2    8\n"
+        "none  web         1      3    1\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,10 @@ from tests.unit.distributed_input.runner.samples import (
 )
 from tests.unit.distributed_input.runtime.served import Echo, served
 
+SOURCES = [
+    types_pb2.SourceTotals(source="code", rows=30),
+    types_pb2.SourceTotals(source="web", rows=70, wait_seconds=2.5),
+]
 RESPONSE = dispatcher_pb2.StatusResponse(
     workers=[dispatcher_pb2.WorkerInfo(worker_id="w", address="h:1", rows=9, busy_seconds=2.5)],
     jobs=[types_pb2.Job(name="train", global_batch_size=8)],
@@ -81,6 +85,23 @@ def test_tables_of_trainers_and_workers():
     assert values["consumers"][0]["wait_seconds"] == 1.0
     (one,) = values["workers"]
     assert (one["busy_seconds"], one["stalled"], one["failure"]) == (2.5, [STALL], FAILED)
+
+
+def test_the_sources_of_a_mixture_are_a_table():
+    sample = StatusSample([consumer(sources=SOURCES), consumer(index=1, sources=SOURCES)])
+    assert command.as_text(sample).split("\n\n")[1] == (
+        "job/source  rows  share  waited for\n"
+        "train/code    60    30%       0.0 s\n"
+        "train/web    140    70%       5.0 s"
+    )
+    assert command.as_json(sample)["sources"] == {
+        "train": [
+            {"source": "code", "rows": 60, "wait_seconds": 0.0},
+            {"source": "web", "rows": 140, "wait_seconds": 5.0},
+        ]
+    }
+    assert "source" not in command.as_text(with_job())
+    assert command.as_json(with_job())["sources"] == {}
 
 
 def test_replays_that_differ_are_shown():

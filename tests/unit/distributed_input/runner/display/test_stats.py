@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distributed_input.api.proto import types_pb2
 from distributed_input.runner.display.stats import (
     Consumer,
     HostCpus,
@@ -11,6 +12,7 @@ from distributed_input.runner.display.stats import (
     Rates,
     StatusSample,
     rows_by_address,
+    source_windows,
 )
 from tests.unit.distributed_input.runner import samples
 from tests.unit.distributed_input.runner.samples import worker
@@ -130,3 +132,15 @@ def test_the_buffer_fill_ignores_finished_consumers():
 
 def test_rounding_makes_no_share_below_0():
     assert HostCpus(2.0 - 1e-9, 9.0).busy_since(HostCpus(2.0, 8.0)) == 0
+
+
+def test_sources_are_counted_since_a_sample_or_since_the_start_of_a_sidecar():
+    def mixed(start: str, rows: int, waits: float) -> Consumer:
+        web = types_pb2.SourceTotals(source="web", rows=rows, wait_seconds=waits)
+        return consumer(0, start, index=int(start == "c"), sources=[web])
+
+    before = StatusSample([mixed("a", 50, 1.0), mixed("c", 10, 0.5)])
+    for start, rows, waits in (("a", 20, 0.5), ("b", 70, 1.5)):
+        after = StatusSample([mixed(start, 70, 1.5), mixed("c", 15, 0.5)])
+        assert source_windows(before, after) == {"train": [("web", rows + 5, waits)]}
+    assert source_windows(before, StatusSample([consumer(9)])) == {}

@@ -27,6 +27,7 @@ from distributed_input.api.protocol import PROTOCOL
 from distributed_input.link.errors import Cancelled
 from distributed_input.link.trainer.trainer_end import Channel
 from distributed_input.sidecar.delivery.outbox import UnitOutbox, failure_message
+from distributed_input.sidecar.delivery.shared_outbox import Place, Reader, ReaderStage
 from distributed_input.sidecar.inputs import reader_group as module
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import JobSession
@@ -279,6 +280,42 @@ def test_a_refused_position_leaves_the_others_with_an_error_that_names_the_ranks
         with pytest.raises(UnavailableError, match=r"rank 0 has waited .* 1 more reader"):
             list(readers[0].units(waiting))
         readers[0].close()
+
+
+def test_positions_of_a_mixture_with_other_weights_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[int, int]] = []
+
+    def are_of_one_sequence(
+        one: trainer_pb2.Position, other: trainer_pb2.Position, _: object
+    ) -> bool:
+        compared.append((one.step, other.step))
+        return one.step == other.step
+
+    monkeypatch.setattr(module, "are_of_one_sequence", are_of_one_sequence)
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        position = readers[0].position()
+        position.step = 2
+        readers[0].restore(position)
+        readers[0].begin()
+        eventually(lambda: group_of(job)._outbox.readers)
+        group, second = group_of(job), Reader(1, cast("Any", None))
+        assert group._source is not None
+        group._check_position(second, Place(0, 2), None)
+        assert compared == [], "the job is no mixture"
+        group._source.job.sources.add()
+        group._check_position(second, Place(1, 0), None)
+        assert compared == [], "positions of other epochs are not compared"
+        with pytest.raises(PositionError, match=r"rank 1 and rank 0 .* restore all ranks from the"):
+            group._check_position(second, Place(0, 2), None)
+        group._outbox.readers[0].stage = ReaderStage.ENDED
+        group._check_position(second, Place(1, 0), None)
+        assert compared == [(2, 0), (0, 0)]
+        for one in readers:
+            one.close()
 
 
 @pytest.mark.parametrize("first", [0, 1])

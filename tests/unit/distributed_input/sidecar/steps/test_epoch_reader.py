@@ -32,7 +32,7 @@ from distributed_input.sidecar.steps.row_source import RowSource
 from distributed_input.sidecar.streams import read_ahead
 from distributed_input.sidecar.streams.partition_reader import PartitionPosition, PartitionReader
 from distributed_input.sidecar.streams.read_ahead import ReadAhead, ReadingTime
-from distributed_input.sidecar.streams.stream_context import StreamStats
+from distributed_input.sidecar.streams.stream_context import SourceStats, StreamStats
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
 from tests.unit.distributed_input.dispatcher.builders import fact
 from tests.unit.distributed_input.sidecar import system
@@ -374,6 +374,24 @@ def test_rows_that_come_later_are_waited_for(pool: WorkerPool, clock: Clock) -> 
     assert stepped.arrived.seen == [{"rows": "rows of partition 0"}] * 2
     assert stepped.waiting == {}
     assert clock.now == 102.0
+
+
+def test_rows_and_waits_are_counted_by_source(pool: WorkerPool, clock: Clock) -> None:
+    stepped = SteppedReader(pool, clock, GivenPartition([[], [], [BLOCK]]))
+    stepped.take()
+    assert stepped.reader.source.stats.sources == {}
+    stepped = SteppedReader(pool, clock, GivenPartition([[], [], [BLOCK], [BLOCK, BLOCK]]))
+    web, code = SourceStats(), SourceStats(5, 1.5)
+    stepped.reader._of_sources = [code, web]
+    stepped.reader.partitions[2] = stepped.reader.partitions[0]  # of the second source
+    stepped.reader.source.job.partitions = 2
+    stepped.reader.take(2, 2)
+    waited = stepped.reader._waited
+    assert waited > 0
+    assert web == SourceStats(BLOCK.rows, waited)
+    stepped.reader.take(2, 2)
+    assert web == SourceStats(3 * BLOCK.rows, waited)
+    assert code == SourceStats(5, 1.5)
 
 
 def test_a_partition_at_its_end_has_no_rows(pool: WorkerPool, clock: Clock) -> None:

@@ -141,13 +141,36 @@ def test_a_position_restores_the_rows_and_the_weights() -> None:
     assert mixed_steps.log_of(trainer_pb2.Position(), mixed) == changed
 
 
+def test_positions_are_of_one_sequence_if_they_have_the_same_rows_and_weights() -> None:
+    mixed = job()
+    later = trainer_pb2.Position(step=10, base_step=10, base_rows=[16, 16, 24, 24])
+    later.weights.extend(mixture.log_from(10, LOG))
+    later.job_weights.extend(LOG)
+    earlier = trainer_pb2.Position(step=7, base_step=7, base_rows=[14, 14, 14, 14], weights=LOG)
+    earlier.job_weights.extend(LOG)
+    start = trainer_pb2.Position()
+    del mixed.weights[:]
+    mixed.weights.extend(LOG)
+    same = mixed_steps.are_of_one_sequence
+    for one in (start, earlier, later):
+        for other in (start, earlier, later):
+            assert same(one, other, mixed)
+    later.base_rows[0] += 1
+    later.base_rows[1] -= 1
+    assert not same(earlier, later, mixed)
+    later.base_rows[:] = [16, 16, 24, 24]
+    later.weights[-1].step += 1  # another row of the pattern follows
+    assert not same(earlier, later, mixed)
+    assert not same(later, start, mixed)
+
+
 @pytest.mark.parametrize("total", [None, 15])
 def test_the_lists_of_a_position_are_opened_behind_its_rows(total: int | None) -> None:
     mixed = job()
     position = trainer_pb2.Position(
         job="train", partitions=2, global_batch_size=8, num_splits=8, format=1, consumers=1,
         step=8, base_step=8, base_rows=[16] * 4, exhaustion=types_pb2.STOP,
-        sources=[" (4 splits)"] * 2,
+        sources=[trainer_pb2.Source(num_splits=4)] * 2,
     )  # fmt: skip
     reader: Any = GivenTotals(mixed, {} if total is None else {2: total})
     reader.deal = mixture.deal(mixed, 0)

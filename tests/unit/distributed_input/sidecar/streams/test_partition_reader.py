@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from distributed_input.api.errors import ConfigError, DatasetFnError
-from distributed_input.order.mixture import RepeatedSplits
+from distributed_input.order.repeated_splits import RepeatedSplits
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 from distributed_input.sidecar.streams import partition_reader
@@ -431,9 +431,11 @@ def test_a_list_that_repeats_ends_with_an_error_only_if_all_its_splits_are_empty
         assert taken(reader, 5) == rows
     assert [one.split for one in STREAMS[:2]] == [1, 0]
     assert sorted(one.split for one in STREAMS[2:4]) == [SPLITS, SPLITS + 1]
-    STREAMS[-1].give(0, last=True)
-    assert reader.next(0) == []
-    reader.pass_ended_splits()
+    # The last split of a round may be the first one of the next: two empty ones are not all.
+    for _ in range(2):
+        STREAMS[-1].give(0, last=True)
+        assert reader.next(0) == []
+        reader.pass_ended_splits()
     count = len(STREAMS)
     reader.pass_ended_splits()
     assert len(STREAMS) == count, "no more splits are opened"
