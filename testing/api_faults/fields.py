@@ -48,6 +48,11 @@ def _devices(**fields: Any) -> Json:
     return {"workers": {"accelerator": {"resourceName": "nvidia.com/gpu", **fields}}}
 
 
+def _mixture(**fields: Any) -> Json:
+    return {"mixture": {"weights": {"books": 1, "code": 3}, **fields}}
+
+
+_CHANGE = {"step": 10, "weights": {"books": 1, "code": 1}}
 _TOLERATIONS = [{"key": "x", "operator": "Exists"}]
 _VOLUMES = [{"name": "more", "emptyDir": {}}]
 _POD, _CONTAINER = "workers.template.spec", "workers.template.spec.containers"
@@ -61,6 +66,14 @@ _SPECIAL: dict[str, Json] = {
     "dataset.entryPoint.source.configMap.name": _entry(
         source={"type": "ConfigMap", "configMap": {"name": CODE}}
     ),
+    "mixture.weights": _mixture(),
+    "mixture.schedule.step": _mixture(schedule=[_CHANGE]),
+    "mixture.schedule.weights": _mixture(
+        schedule=[{**_CHANGE, "weights": {"books": 1, "code": 0}}]
+    ),
+    "mixture.onExhausted": _mixture(onExhausted="Stop"),
+    "packing.method": {"packing": {"length": 2048, "method": "FirstFit"}},
+    "packing.openSequences": {"packing": {"length": 2048, "openSequences": 8}},
     "workers.replicas": {"workers": {"replicas": 3}},
     "workers.autoscaling.minReplicas": _scaling(minReplicas=2),
     "workers.autoscaling.maxReplicas": _scaling(),
