@@ -143,7 +143,7 @@ def _mixed(dice: random.Random, drawn: Delivery) -> Delivery:
 
 
 def _grouped(dice: random.Random, drawn: Delivery) -> Delivery:
-    """Draw several readers of each consumer, and any faults. Sometimes one of them is slow."""
+    """Draw several readers of each consumer, and any faults. Sometimes one reader is slow."""
     if drawn.schedule.topology.whole:
         return drawn  # it is refused
     if dice.random() < 0.15:

@@ -37,7 +37,7 @@ def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(
     sidecars: list[Sidecar], name: str, worker: Part | None = None
 ) -> tuple[list[Batches], list[bytes]]:
-    """Read an epoch and a half with two trainers, one of which kills a worker.
+    """Read an epoch and a half with two trainers. One trainer kills a worker.
 
     Return the batches of the second epoch of each trainer, and a position within it.
     """

@@ -26,7 +26,6 @@ from distributed_input.link.statuses import InvalidRequestError
 from distributed_input.order import mixture
 from distributed_input.runtime import metrics
 
-_MOST_BORDERS = 256  # of a partition that never ends
 _MAX_ROWS = 1 << 62
 
 
@@ -177,7 +176,7 @@ class DispatcherState:
             return conflicts
         entry.facts.forget(oldest, self.limits.fact_epochs)
         if mixture.never_ends(entry.job):
-            entry.facts.trim(_MOST_BORDERS)
+            entry.facts.trim(mixture.MOST_BORDERS)
         others = entry.facts.messages(beat.epoch - 1, lambda p: p % beat.count != beat.index)
         response.facts.extend(others)
         response.failed_epoch, response.failed = entry.consumers.failure(

@@ -125,7 +125,10 @@ def _check(spec: Any, length: int, method: str, open_sequences: int) -> None:
 def _step(
     types: tuple[tuple[str, tf.DType], ...], length: int, method: str, count: int
 ) -> Callable[[Any, Any], Any]:
-    """Return the function from what is held and a window to what is held then, and packed rows.
+    """Return the function that packs the rows of a window.
+
+    Its arguments are the open sequences and the window. It returns the open sequences after the
+    window, and the packed rows that are complete.
 
     Tracing it takes some tenths of a second, and all splits have the same one.
     """

@@ -35,6 +35,8 @@ from distributed_input.order.repeated_splits import RepeatedSplits
 
 MOST_PARTS = 10_000
 """Maximum of the sum of weights. Others are rounded to it."""
+MOST_BORDERS = 256
+"""Split borders that are kept of a list that never ends."""
 _ROUNDING = 0.01
 _TURN = 0x6D69_7874  # so that turns differ from other values of the same seed
 _MOST_STEPS = 1024  # whose rows are computed at once

@@ -39,9 +39,7 @@ def combine(draft: types_pb2.Job, sources: Sequence[types_pb2.Job]) -> types_pb2
         job.sources.append(one)
         job.warnings.extend(f"source {one.entry_point.source}: {text}" for text in one.warnings)
         del job.sources[-1].warnings[:]
-        job.sources[-1].ClearField(
-            "name"
-        )  # jobs that differ only in their names are described once
+        job.sources[-1].ClearField("name")  # jobs are described once, whatever their names
     for name in ("partitions", "global_batch_size", "batched", "row_spec", "element_spec"):
         setattr(job, name, getattr(first, name))
     for name in ("order_version", "split_bytes", "split_bytes_at_most", "read_amplification"):

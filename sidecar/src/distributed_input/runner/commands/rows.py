@@ -95,7 +95,7 @@ def rows(
     if find is not None:
         if prints or save or trainer is not None:
             raise ConfigError("--find: remove --replay, --save and --trainer")
-        component, _, value = find.rpartition("=") if "=" not in find else find.partition("=")
+        component, value = find.split("=", 1) if "=" in find else ("", find)
         return _print_found(replay.ask(position, file, {"find": [component, value]}), output)
     question = {
         "steps": parsed_steps(steps or ""),

@@ -1,8 +1,9 @@
 """What the steps of a mixture take, and the end of its epoch, at which all consumers meet.
 
 The rows that a step takes of each list of splits follow from the seed, the step and the weights. So
-the rows of all lists before a step are known, whoever reads them. If lists repeat, no consumer asks
-another one. Else the epoch ends with the last step for which every list has rows.
+the rows of all lists before a step are known, also those that other consumers read. If lists
+repeat, no consumer asks another one. Else the epoch ends with the last step for which every list
+has rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from distributed_input.sidecar.steps.progress_deadline import ProgressDeadline
 _log = logs.get("sidecar.reading")
 _REFRESH_SECONDS = 1.0  # an older split border is right too, it only makes a replay longer
 _STEPS_AHEAD = 64  # facts are requested so many steps before they are needed
-_MOST_BORDERS = 256
 
 
 class MixedSteps:
@@ -120,7 +120,7 @@ class MixedSteps:
         self._refreshed_at = now
         source, rows = self._reader.source, self.rows(steps)
         if mixture.never_ends(self._job):
-            source.facts.trim(_MOST_BORDERS)
+            source.facts.trim(mixture.MOST_BORDERS)
             source.exchange.request_heartbeat()
         for one in self._others:
             known = source.facts.of(self._reader.plan.epoch, one)

@@ -129,7 +129,7 @@ class SkippedRecords:
     def wait_sent(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for the dispatcher to get all records.
 
-        Return whether it has all. Nobody runs a split again that has ended. If the worker died
+        Return whether it has all. A split that has ended does not run again. If the worker died
         then, the records that were not sent would be missing from the list.
         """
         with self._changed:
