@@ -36,11 +36,11 @@ def _arguments(args_json: str) -> dict[str, Any]:
     return found
 
 
-def describe(draft: types_pb2.Job, relaxed: bool = False, room: int = 0) -> types_pb2.Job:
+def describe(draft: types_pb2.Job, **_: Any) -> types_pb2.Job:
     """Complete a draft, as the worker does for a dataset whose splits run in its own threads."""
     if draft.sources:
         drafts = (source_draft(draft, source) for source in draft.sources)
-        return combine(draft, [describe(one, relaxed, room) for one in drafts])
+        return combine(draft, [describe(one) for one in drafts])
     arguments = _arguments(draft.entry_point.args_json)
     leaves = [
         Leaf("data", "dense", "uint8", (arguments["size"],)),
@@ -105,6 +105,9 @@ class NumpySplits:
         self, pid: int, work: Callable[[int], None], fails: Callable[[int, int], bool]
     ) -> None:
         self._pid, self._work, self._fails = pid, work, fails
+
+    def keep(self, *_: object) -> None:
+        """Keep nothing; see `SplitOpener.keep`."""
 
     def open(
         self,

@@ -55,6 +55,9 @@ class WideSplits:
 
     before: Callable[[], object] = staticmethod(lambda: None)
 
+    def keep(self, *_: object) -> None:
+        pass
+
     def open(
         self, _job: Any, _seed: int, _epoch: int, split: int, *_: Any, **__: Any
     ) -> SplitIterator:

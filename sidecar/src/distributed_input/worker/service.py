@@ -65,7 +65,9 @@ class WorkerService:
     ) -> None:
         self.streams = OpenStreams(max_streams)
         self._buffer_bytes = buffer_bytes()
-        describing = functools.partial(describe, relaxed=relaxed, room=self._buffer_bytes)
+        describing = functools.partial(
+            describe, relaxed=relaxed, room=self._buffer_bytes, keep=splits.keep
+        )
         self._describe = WatchedDescribe(import_module, describing)
         self._jobs = DescribeCache(self._describe)
         self._pool = ComputePool(parallelism)

@@ -44,6 +44,9 @@ class NumberSplits:
     def __init__(self, broken: bool = False) -> None:
         self._broken = broken
 
+    def keep(self, *_: object) -> None:
+        pass
+
     def open(self, *_: Any, **__: Any) -> SplitIterator:
         return SplitIterator(self._elements(), ROW, False)
 

@@ -10,6 +10,9 @@ A worker also compares each split with a few others, to find what selects the ro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from distributed_input.api.errors import JobConflictError, SpecError
@@ -25,52 +28,72 @@ from distributed_input.order.indexed import Indexed
 from distributed_input.worker.datasets import entry_points
 
 
-def graph_of(job: types_pb2.Job, split: int) -> GraphDef:
-    """Return the canonical graph of a split in the first epoch."""
+class Definition(NamedTuple):
+    """What dataset_fn returned for a split in the first epoch.
+
+    `graph` is canonical. `varies`: other epochs may have another one.
+    """
+
+    dataset: tf.data.Dataset
+    graph: GraphDef
+    varies: bool
+
+
+def definition_of(job: types_pb2.Job, split: int) -> Definition:
+    """Return the definition of a split."""
     context = entry_points.split_context(job, job.seed, 0, split, job.num_splits)
     dataset = entry_points.call(job.entry_point, context, mix(job.seed))
     if isinstance(dataset, tf.data.Dataset):
-        return canonical.serialize(dataset)
+        return Definition(dataset, canonical.serialize(dataset), context.varies)
     raise SpecError(
         f"entry point {job.entry_point.target} returned {type(dataset).__name__} for split "
         f"{split}, and a tf.data.Dataset for split 0. Return the same type for all splits"
     )
 
 
-def define(job: types_pb2.Job, has_python: bool) -> None:
+def define(job: types_pb2.Job, first: Definition, has_python: bool) -> Mapping[int, Definition]:
     """Add the definition of an entry point's dataset to its job, and warnings.
 
     The definition has the fingerprints of all splits, or one if they differ only in
     `dataset.shard`. Graphs of Python functions may be equal although their rows are not.
+
+    Args:
+        job: the job, else complete.
+        first: the definition of split 0.
+        has_python: whether the dataset calls Python functions.
+
+    Returns:
+        The definitions of some splits.
     """
-
-    def described(split: int) -> GraphDef:
-        graph = graph_of(job, split)
-        if selections.has_random_order(graph):
-            job.order_version = ORDER_VERSION
-        return graph
-
     splits, names = job.num_splits, []
     job.definition_version = canonical.FINGERPRINT_VERSION
-    samples = {split: described(split) for split in sorted({0, splits // 2, splits - 1})}
+    found = {0: first}
+    found |= {one: definition_of(job, one) for one in sorted({splits // 2, splits - 1} - {0})}
+    samples = {split: one.graph for split, one in found.items()}
     prints = set(map(fingerprint, samples.values()))
+    common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
     if splits == 1:
         job.definitions.extend(prints)
-        return
-    common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
-    if len(common) == 1:
+    elif len(common) == 1:
         job.definitions.extend(common)
-    else:
+    has_order = any(map(selections.has_random_order, samples.values()))
+    if not job.definitions:
         for split in range(splits):
-            graph = samples.get(split) or described(split)
+            graph = samples.get(split) or definition_of(job, split).graph
+            has_order = has_order or selections.has_random_order(graph)
             job.definitions.append(fingerprint(graph))
             names.append(selecting.file_names(graph))
+    if has_order:
+        job.order_version = ORDER_VERSION
+    if splits == 1:
+        return found
     job.shards_by_split.extend(selecting.shards_by_split(samples, splits, names))
     if len(prints) == 1 and not has_python:
         name = f"entry point {job.entry_point.target}"
         job.warnings.append(export.repeated_rows_warning(name, splits))
     elif alike := selections.warning(samples, job.shards_by_split):
         job.warnings.append(alike)
+    return found
 
 
 def check_order(job: types_pb2.Job, graph: GraphDef) -> None:
@@ -117,7 +140,7 @@ def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
         return  # the dataset has no graph, or a graph of this version cannot be compared
     common = len(job.definitions) == 1 < job.num_splits
     expected = job.definitions[0 if common else split]
-    found = fingerprint(graph or graph_of(job, split), without_shard=common)
+    found = fingerprint(graph or definition_of(job, split).graph, without_shard=common)
     if found != expected:
         raise JobConflictError(
             f"split {split} of {job.entry_point.target} has changed since the run started: the "

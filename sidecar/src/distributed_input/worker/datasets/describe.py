@@ -21,6 +21,7 @@ from distributed_input.order.indexed import Indexed
 from distributed_input.order.jobs import DatasetFacts
 from distributed_input.runtime import logs
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
+from distributed_input.worker.datasets.definitions import Definition
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
 
 _log = logs.get("worker.datasets")
@@ -39,12 +40,14 @@ def describe(
     draft: types_pb2.Job,
     relaxed: bool = False,
     room: int = 0,
+    keep: Callable[[types_pb2.Job, int, Definition], None] = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> types_pb2.Job:
     """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
 
     With `relaxed`, the worker does not run datasets serially. `room` is the memory of a worker for
-    the buffers of its open splits; 0: unknown. `clock` returns seconds.
+    the buffers of its open splits; 0: unknown. `keep` is called with the complete job and the
+    definition of each split that was built. `clock` returns seconds.
 
     Raises:
         ConfigError: the entry point does not exist, or its dataset caches to files in a function.
@@ -53,7 +56,7 @@ def describe(
     """
     if draft.sources:
         drafts = (mixture_jobs.source_draft(draft, source) for source in draft.sources)
-        return mixture_jobs.combine(draft, [describe(one, relaxed, room) for one in drafts])
+        return mixture_jobs.combine(draft, [describe(one, relaxed, room, keep) for one in drafts])
     splits = draft.num_splits or jobs.splits_of_draft(draft, jobs.partitions_of_draft(draft))
     context = entry_points.split_context(draft, draft.seed, 0, 0, splits)
     began = clock()
@@ -78,15 +81,19 @@ def describe(
         rows=export.count_rows(dataset, graph, splits),
     )
     job = jobs.complete(draft, described)
-    first = definition if job.num_splits == splits else definitions.graph_of(job, 0)
+    first = Definition(dataset, definition, context.varies)
+    if job.num_splits != splits:
+        first = definitions.definition_of(job, 0)
     measure = None if graph.python_ops else _measure
-    job.split_bytes, job.split_bytes_at_most = buffers.held_bytes(first, measure)
+    job.split_bytes, job.split_bytes_at_most = buffers.held_bytes(first.graph, measure)
     job.warnings.extend(jobs.memory_warnings(job, room))
     job.warnings.extend([*export.warnings_of(graph, job.num_splits), *serial])
     job.warnings.extend(export.hidden_batch_warnings(graph, job, context.global_batch_size))
-    definitions.define(job, has_python=bool(graph.python_ops))
+    samples = definitions.define(job, first, has_python=bool(graph.python_ops))
     for warning in job.warnings:
         _log.warning(warning, job=draft.name)
+    for split, found in samples.items():
+        keep(job, split, found)
     return job
 
 

@@ -52,6 +52,7 @@ from distributed_input.worker.datasets import definitions, entry_points, record_
 from distributed_input.worker.datasets.bad_records import SplitErrors
 from distributed_input.worker.datasets.cache_files import SplitCaches, check_without_graph
 from distributed_input.worker.datasets.dataset_cache import DatasetCache, LruCache
+from distributed_input.worker.datasets.definitions import Definition
 from distributed_input.worker.datasets.iterator_state import identify
 from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
@@ -311,12 +312,11 @@ class SplitOpener:
         split its own augmentations. A generator has no graph, so it is seeded when it is built.
         """
         job = of.job
-        key = _graph_key(of)
-        cached = self._graphs.get(key)
+        cached = self._graphs.get(_graph_key(job, of.seed, of.split))
         if cached is not None and packing.has_files(cached.graph, self._folder):
             found: SplitGraph | Iterable[Any] = cached
         else:
-            found = self._define(of, key)
+            found = self._define(of)
         if not isinstance(found, SplitGraph):
             return found
         graph = seeds.reseed(found.graph, of.seed, of.epoch, of.split, found.own)
@@ -327,7 +327,7 @@ class SplitOpener:
         files = SplitCaches(of.split, job.num_splits, version)
         return _SeededGraph(graph, is_serial, found.element_spec, files, functions=found.functions)
 
-    def _define(self, of: _Opening, key: bytes) -> SplitGraph | Iterable[Any]:
+    def _define(self, of: _Opening) -> SplitGraph | Iterable[Any]:
         """Call the entry point. Return its graph, or what it returned if that has no graph."""
         job, split = of.job, of.split
         context = entry_points.split_context(job, of.seed, of.epoch, split, job.num_splits)
@@ -343,10 +343,19 @@ class SplitOpener:
         same = of.seed == job.seed and not context.varies
         definitions.check(job, split, definition if same else None)
         definitions.check_order(job, definition)
+        return self._keep(job, of.seed, split, Definition(dataset, definition, context.varies))
+
+    def keep(self, job: types_pb2.Job, split: int, found: Definition) -> None:
+        """Keep what describing a job has built, so that `open` need not build it again."""
+        if not found.varies:
+            self._keep(job, job.seed, split, found)
+
+    def _keep(self, job: types_pb2.Job, seed: int, split: int, found: Definition) -> SplitGraph:
+        dataset, definition, varies = found
         own = selections.find(definition, job.num_splits, split, job.shards_by_split)
         determinism.force_determinism(definition)
         size = definition.ByteSize()
-        if not context.varies:
+        if not varies:
             is_shared = functools.partial(self._is_shared, split)
             definition = packing.store_arrays(definition, is_shared, self._folder)
         functions: Sequence[Any] = ()
@@ -354,10 +363,10 @@ class SplitOpener:
             functions = determinism.functions_of(dataset)
         else:
             size = definition.ByteSize()
-        found = SplitGraph(definition, dataset.element_spec, functions, own, context.varies)
-        if not context.varies and size <= _MAX_GRAPH_BYTES:
-            self._graphs.put(key, found, size)
-        return found
+        made = SplitGraph(definition, dataset.element_spec, functions, own, varies)
+        if not varies and size <= _MAX_GRAPH_BYTES:
+            self._graphs.put(_graph_key(job, seed, split), made, size)
+        return made
 
     def _is_shared(self, split: int, name: str) -> bool:
         """Return whether another split has the array of a name, too."""
@@ -380,9 +389,11 @@ class SplitOpener:
         return dataset
 
 
-def _graph_key(of: _Opening) -> bytes:
+def _graph_key(job: types_pb2.Job, seed: int, split: int) -> bytes:
     """Return all values that the graph of a split depends on."""
-    job = types_pb2.Job()
-    job.CopyFrom(of.job)
-    set_run(job, types_pb2.Job())
-    return job.SerializeToString(deterministic=True) + b"/%d/%d" % (of.seed, of.split)
+    named = types_pb2.Job()
+    named.CopyFrom(job)
+    set_run(named, types_pb2.Job())
+    for field in ("name", "warnings"):
+        named.ClearField(field)
+    return named.SerializeToString(deterministic=True) + b"/%d/%d" % (seed, split)

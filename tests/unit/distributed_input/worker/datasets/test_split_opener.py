@@ -125,7 +125,7 @@ def job_of(function: str, args: str = "") -> types_pb2.Job:
 
 def read(opener: SplitOpener, job: types_pb2.Job, epoch: int, split: int) -> list[Any]:
     return [
-        tuple(np.asarray(part).tolist() for part in row)
+        tuple(np.asarray(part).tolist() for part in tf.nest.flatten(row))
         for row in opener.open(job, 0, epoch, split, 0).elements
     ]
 
@@ -145,6 +145,21 @@ def test_a_split_is_built_once_and_each_epoch_has_the_rows_of_a_new_build(calls)
     # Epochs differ in order and in augmentation. Both splits together have all rows.
     assert first[0, 0] != first[1, 0]
     assert sorted(row for row, *_ in first[2, 0] + first[2, 1]) == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("function", "built"), [("rows", [1]), ("by_closure", []), ("by_epoch", [0, 1, 2, 3])]
+)
+def test_splits_that_were_described_are_not_built_again(calls, function, built):
+    """Except for those that each epoch builds. `by_closure` does not record its calls."""
+    entry = types_pb2.EntryPoint(target=f"splits_of_test:{function}")
+    draft, opener = types_pb2.Job(entry_point=entry, num_splits=4, partitions=1), new_opener()
+    job = describe(draft, keep=opener.keep)
+    job.name, job.run = "given later", "run"
+    calls.clear()
+    kept = [read(opener, job, 0, split) for split in range(4)]
+    assert sorted(set(calls)) == built
+    assert kept == [read(new_opener(), job, 0, split) for split in range(4)]
 
 
 @pytest.mark.parametrize("function", ["by_epoch", "by_seed", "by_python", "by_numpy"])
