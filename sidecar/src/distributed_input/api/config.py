@@ -95,6 +95,9 @@ class BadRecordsConfig:
     """Records that a split may leave out in an epoch."""
     max_percent: int = 10
     """Share of a split's records that it may leave out, and 10 records more."""
+    exclude: Sequence[Mapping[str, Any]] = ()
+    """Records that are left out without reading them: objects with `step` and `index`, and `file`,
+    `split`, `epoch` and `source`, which may be null: any."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ class InputConfig:
             del result["mixture"]  # older images do not know it
         if self.packing.length is None:
             del result["packing"]
+        if not self.bad_records.exclude:
+            del result["badRecords"]["exclude"]
         return result
 
     @classmethod
@@ -191,6 +196,17 @@ class InputConfig:
                 bad.choice("onError", ON_ERRORS, BadRecordsConfig.on_error),
                 bad.count("maxPerSplit", BadRecordsConfig.max_per_split),
                 bad.count("maxPercent", BadRecordsConfig.max_percent),
+                tuple(
+                    {
+                        "source": record.text("source"),
+                        "step": record.text("step"),
+                        "index": record.count("index", 0),
+                        "file": record.text("file"),
+                        "split": record.count("split"),
+                        "epoch": record.count("epoch"),
+                    }
+                    for record in bad.sections("exclude")
+                ),
             ),
             PackingConfig(
                 packing.count("length"),

@@ -17,6 +17,7 @@ def source_draft(draft: types_pb2.Job, source: types_pb2.Job) -> types_pb2.Job:
         own.ClearField(name)
     own.entry_point.CopyFrom(source.entry_point)
     own.dataset_id = source.dataset_id
+    own.bad_records.CopyFrom(source.bad_records)
     return own
 
 

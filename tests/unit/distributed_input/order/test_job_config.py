@@ -57,6 +57,22 @@ def test_the_dataset_id_depends_on_the_entry_point_alone() -> None:
     assert job_of("train", {"dataset": other}).dataset_id != job.dataset_id
 
 
+RECORD = {"step": "parse", "index": 7}
+
+
+def test_excluded_records_are_those_of_the_source() -> None:
+    records = [{**RECORD, "file": "/a", "split": 0, "epoch": 2}, {**RECORD, "source": "b"}]
+    mixture = {"mixture": {"weights": {"a": 1, "b": 1}}}
+    job = job_of("train", {"dataset": ENTRY_POINT, "badRecords": {"exclude": records}, **mixture})
+    first, second = (types_pb2.ExcludedRecord(step="parse", index=7) for _ in range(2))
+    first.file, first.split, first.epoch = "/a", 0, 2
+    found = [list(one.bad_records.excluded) for one in (job, *job.sources)]
+    assert found == [[first], [first], [first, second]]
+    assert first.HasField("split")
+    assert not second.HasField("split")
+    assert job.bad_records.per_split == 0
+
+
 def test_packing_is_a_part_of_the_entry_point() -> None:
     plain = job_of("train", {"dataset": ENTRY_POINT})
     packing = {"length": 8, "method": "first_fit", "openSequences": 2}

@@ -271,6 +271,18 @@ class InputSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_sources(self) -> InputSpec:
+        sources = self.mixture.weights if self.mixture is not None else {}
+        for one in self.bad_records.exclude:
+            if one.source is not None and one.source not in sources:
+                raise problem(
+                    f"{one.source!r} is not a source of mixture.weights: correct or remove it",
+                    "badRecords",
+                    "exclude",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_packing(self) -> InputSpec:
         if self.packing is not None and self.dataset.entry_point is None:
             raise problem(
@@ -337,6 +349,10 @@ def input_config(resource: DistributedInput) -> InputConfig:
             to_snake(spec.bad_records.on_error),
             spec.bad_records.max_per_split,
             spec.bad_records.max_percent,
+            tuple(
+                {name: getattr(one, name) for name in type(one).model_fields}
+                for one in spec.bad_records.exclude
+            ),
         ),
         packing=_packing_config(spec.packing),
     )

@@ -14,6 +14,7 @@ MIXTURE = FUNCTION + "mixture: {weights: {a: 1, b: 2}%s}"
 SCHEDULE = MIXTURE % ", schedule: [%s]"
 CHANGES = "6: spec.mixture.schedule"
 CHANGE = "6: spec.mixture.schedule[%d].%s"
+EXCLUDE = "%sbadRecords: {exclude: [{step: parse, index: 7%s}]}"
 INVALID = [
     ("mixture: {weights: {a: 1}}", "5: spec.mixture", "needs dataset.type EntryPoint"),
     (FUNCTION + "mixture: {}", "6: spec.mixture.weights", "is missing"),
@@ -35,6 +36,8 @@ INVALID = [
         "7: spec.processingMode",
         "use DistributedEpoch",
     ),
+    (EXCLUDE % (FUNCTION, ", source: a"), "6: spec.badRecords.exclude", "'a' is not a source"),
+    (EXCLUDE % (MIXTURE % "" + "\n", ", source: c"), "7: spec.badRecords.exclude", "'c' is not"),
     (
         MIXTURE % "" + "\nbatching: {remainder: Pad}",
         "7: spec.batching.remainder",
@@ -46,6 +49,15 @@ INVALID = [
 @pytest.mark.parametrize(("spec", "place", "message"), INVALID)
 def test_an_invalid_mixture_gets_a_message(spec: str, place: str, message: str) -> None:
     check_spec_problem(spec, place, message)
+
+
+def test_the_configuration_has_the_excluded_records() -> None:
+    fields = ", source: b, file: /a, split: 0"
+    config = input_config(parse(manifest(EXCLUDE % (MIXTURE % "" + "\n", fields))))
+    (record,) = config.bad_records.exclude
+    expected = {"source": "b", "step": "parse", "index": 7, "file": "/a", "split": 0}
+    assert record == {**expected, "epoch": None}
+    assert InputConfig.from_json(config.to_json()) == config
 
 
 def test_the_configuration_of_a_mixture_is_that_of_the_resource() -> None:
