@@ -76,6 +76,10 @@ _SPECIAL: dict[str, Json] = {
         schedule=[{**_CHANGE, "weights": {"books": 1, "code": 0}}]
     ),
     "mixture.onExhausted": _mixture(onExhausted="Stop"),
+    "badRecords.sources": {
+        **_mixture(),
+        "badRecords": {"sources": {"books": {"maxPerSplit": 3, "maxPercent": 1}}},
+    },
     "badRecords.exclude.step": _excluded(),
     "badRecords.exclude.index": _excluded(index=8),
     "badRecords.exclude.file": _excluded(file="/a"),

@@ -7,6 +7,7 @@ import pytest
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
+from distributed_input.order import mixture_jobs
 from distributed_input.order.job_config import job_of_config
 
 ENTRY_POINT = {"entryPoint": "data:train", "args": {"b": 1, "a": 2}, "source": {"path": "/code"}}
@@ -71,6 +72,17 @@ def test_excluded_records_are_those_of_the_source() -> None:
     assert first.HasField("split")
     assert not second.HasField("split")
     assert job.bad_records.per_split == 0
+
+
+def test_each_source_has_limits_of_its_own_or_those_of_the_input() -> None:
+    sources = {"a": {"maxPerSplit": 3}, "b": {"maxPerSplit": 4, "maxPercent": 5}}
+    bad = {"onError": "skip", "maxPerSplit": 7, "sources": sources}
+    mixture = {"weights": {"a": 1, "b": 1, "c": 1}}
+    job = job_of("train", {"dataset": ENTRY_POINT, "badRecords": bad, "mixture": mixture})
+    found = [(one.bad_records.per_split, one.bad_records.percent) for one in (job, *job.sources)]
+    assert found == [(7, 10), (3, 10), (4, 5), (7, 10)]
+    drafts = [mixture_jobs.source_draft(job, one) for one in job.sources]
+    assert [one.bad_records for one in drafts] == [one.bad_records for one in job.sources]
 
 
 def test_packing_is_a_part_of_the_entry_point() -> None:

@@ -186,6 +186,19 @@ class ExcludedRecord(Section):
     """Source of a mixture. Default: any."""
 
 
+MaxPerSplit = Annotated[int, Field(ge=1, le=100_000)]
+MaxPercent = Annotated[int, Field(ge=1, le=100)]
+
+
+class SourceLimits(Section):
+    """Limits of the records that a source of a mixture may skip."""
+
+    max_per_split: MaxPerSplit | None = Field(default=None, examples=[1000])
+    """Maximum number of records of a split. Default: badRecords.maxPerSplit."""
+    max_percent: MaxPercent | None = Field(default=None, examples=[1])
+    """Maximum share of the records of a split, in percent. Default: badRecords.maxPercent."""
+
+
 class BadRecordsSpec(Section):
     """Records that cannot be read, parsed or decoded, and records to leave out."""
 
@@ -193,12 +206,16 @@ class BadRecordsSpec(Section):
     """Reaction to the error of a record. Fail: the trainer gets the error. Skip: the epoch
     continues without the record, and the status has it. Errors of storage are never skipped.
     Default: Fail."""
-    max_per_split: Annotated[int, Field(ge=1, le=100_000)] = Field(default=100, examples=[1000])
+    max_per_split: MaxPerSplit = Field(default=100, examples=[1000])
     """Maximum number of records that a split may skip in an epoch. More are an error. Default:
     100."""
-    max_percent: Annotated[int, Field(ge=1, le=100)] = Field(default=10, examples=[1])
+    max_percent: MaxPercent = Field(default=10, examples=[1])
     """Maximum share of the records of a split that it may skip, in percent, besides 10 records.
     More are an error. Default: 10."""
+    sources: Annotated[dict[str, SourceLimits], Field(max_length=64)] = Field(
+        default={}, examples=[{"books": {"maxPercent": 1}}]
+    )
+    """Other limits for sources of a mixture, by name. Default: none."""
     exclude: Annotated[list[ExcludedRecord], Field(max_length=64)] = Field(
         default=[], examples=[[{"step": "Dataset_map_parse", "index": 17, "split": 3}]]
     )

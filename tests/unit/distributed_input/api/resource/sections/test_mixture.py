@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distributed_input.api.config import InputConfig, MixtureConfig
+from distributed_input.api.config import InputConfig, MixtureConfig, SourceLimits
 from distributed_input.api.resource.input import input_config
 from distributed_input.api.resource.parse import parse
 from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
@@ -15,6 +15,7 @@ SCHEDULE = MIXTURE % ", schedule: [%s]"
 CHANGES = "6: spec.mixture.schedule"
 CHANGE = "6: spec.mixture.schedule[%d].%s"
 EXCLUDE = "%sbadRecords: {exclude: [{step: parse, index: 7%s}]}"
+LIMITS = "%sbadRecords: {sources: {%s}}"
 INVALID = [
     ("mixture: {weights: {a: 1}}", "5: spec.mixture", "needs dataset.type EntryPoint"),
     (FUNCTION + "mixture: {}", "6: spec.mixture.weights", "is missing"),
@@ -35,6 +36,12 @@ INVALID = [
         MIXTURE % "" + "\nprocessingMode: ParallelEpochs",
         "7: spec.processingMode",
         "use DistributedEpoch",
+    ),
+    (LIMITS % (FUNCTION, "a: {}"), "6: spec.badRecords.sources", "'a' is not a source"),
+    (
+        LIMITS % (MIXTURE % "" + "\n", "a: {maxPercent: 0}"),
+        "7: spec.badRecords.sources.a.maxPercent",
+        "at least 1",
     ),
     (EXCLUDE % (FUNCTION, ", source: a"), "6: spec.badRecords.exclude", "'a' is not a source"),
     (EXCLUDE % (MIXTURE % "" + "\n", ", source: c"), "7: spec.badRecords.exclude", "'c' is not"),
@@ -57,6 +64,12 @@ def test_the_configuration_has_the_excluded_records() -> None:
     (record,) = config.bad_records.exclude
     expected = {"source": "b", "step": "parse", "index": 7, "file": "/a", "split": 0}
     assert record == {**expected, "epoch": None}
+    assert InputConfig.from_json(config.to_json()) == config
+
+
+def test_the_configuration_has_the_limits_of_sources() -> None:
+    config = input_config(parse(manifest(LIMITS % (MIXTURE % "" + "\n", "b: {maxPercent: 3}"))))
+    assert config.bad_records.sources == {"b": SourceLimits(max_percent=3)}
     assert InputConfig.from_json(config.to_json()) == config
 
 
