@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input import ConfigError, PositionError
+from distributed_input import ConfigError, PositionError, ReplayError
 from distributed_input.api.proto import trainer_pb2
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec, temporary_sidecars
@@ -235,3 +235,19 @@ def test_weights_that_the_program_sets_hold_from_the_next_step_on_and_after_a_re
     found += global_steps([batches for batches, _ in after])
     assert sources([row for step in found[30:] for row in step]) == [100, 70, 30]
     assert found == FOUND.setdefault("set", found)  # for any number of trainers
+
+
+def test_trainers_that_set_different_weights_get_an_error_that_names_both(cluster: Cluster) -> None:
+    def train(sidecar: Sidecar, weights: dict[str, float]) -> None:
+        with readers.connect(sidecar) as data:
+            assert len(list(itertools.islice(data.numpy(), 5))) == 5
+            data.set_weights(weights)
+            with pytest.raises(ReplayError, match=r"step 5: .* books 1, code 0, web 0.*set_weights"):
+                for _ in data.numpy():
+                    pass
+
+    sidecars = cluster.add_sidecars({"mixed-disputed": mixed()}, 2)
+    given = [{"books": 1, "code": 0, "web": 0}, {"books": 0, "code": 0, "web": 1}]
+    readers.run_concurrently(
+        [lambda each=each: train(*each) for each in zip(sidecars, given, strict=True)]
+    )

@@ -404,6 +404,9 @@ class Input:
             ConfigError: the input is no mixture, it has other sources, or several ranks read the
                 same batches.
             PositionError: the number of consumed batches is unknown, or the epoch is over.
+
+        If two trainers set different weights at one step, their iterators raise ReplayError after
+        about 32 steps more.
         """
         if self._consumer.welcome.readers > 1:
             raise ConfigError(

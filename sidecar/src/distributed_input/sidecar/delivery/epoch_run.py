@@ -15,6 +15,7 @@ from distributed_input.api.errors import DatasetFnError, DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.api.protocol import FAILURE_CHARACTERS
 from distributed_input.link.errors import Cancelled, internal_error
+from distributed_input.order import mixture
 from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
@@ -121,6 +122,15 @@ class EpochRun:
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:
         """Return the facts about the partitions read, for the other consumers."""
         return self._reader.facts()
+
+    @property
+    def weights(self) -> types_pb2.Weights | None:
+        """The weights of a mixture in force at the position where the epoch resumes, if any."""
+        position = self.request.position
+        if position is None or not self._job.sources:
+            return None
+        log = mixture.log_of(position, self._job)
+        return mixture.log_from(mixture.next_step(position), log)[0]
 
     # The thread.
 
