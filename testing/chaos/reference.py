@@ -119,8 +119,11 @@ class MixedReference:
             )
             for splits in mixture.deal(job, epoch)
         ]
-        weights = mixture.whole_weights(topology.weights)
-        self._mixer = mixture.Mixer(job, [types_pb2.Weights(weights=weights)])
+        log = [(0, topology.weights), *topology.changes]
+        self._mixer = mixture.Mixer(
+            job,
+            [types_pb2.Weights(step=at, weights=mixture.whole_weights(one)) for at, one in log],
+        )
         self._step = 0
 
     @property
@@ -141,11 +144,30 @@ class MixedReference:
                 return f"consumer {consumer} got rows {shown}"
         return None
 
+    def skip(self) -> None:
+        """Take the rows of one step, whatever they are."""
+        for rows_of, take in zip(self._lists, self._mixer.takes(self._step), strict=True):
+            for _ in range(take):
+                rows_of.popleft()
+        self._step += 1
+
     def over(self, consumers: int) -> bool:
         """Return whether a list has too few rows for the next step, of any number of consumers."""
         del consumers
         takes = self._mixer.takes(self._step)
         return any(len(rows) < take for rows, take in zip(self._lists, takes, strict=True))
+
+
+def mixed_steps(topology: Topology, data: Data) -> list[int]:
+    """Return the number of steps of each epoch of a mixture."""
+    found = []
+    for epoch in range(topology.epochs):
+        one, steps = MixedReference(topology, data, epoch), 0
+        while not one.over(1):
+            one.skip()
+            steps += 1
+        found.append(steps)
+    return found
 
 
 def _partitions(

@@ -356,12 +356,12 @@ def test_units_that_the_trainer_has_are_read_again(given: Given) -> None:
 def test_a_run_has_the_weights_of_its_position(given: Given) -> None:
     log = [types_pb2.Weights(step=at, weights=[1, at + 1]) for at in (0, 3, 5)]
     position = trainer_pb2.Position(step=3, extra_units=1, weights=log)
-    assert given([], position=position).run.weights is None
+    assert given([], 2, position=position).run.weights is None
     sources = [types_pb2.Job(num_splits=4) for _ in range(2)]
     found = []
     for step, units in ((2, 0), (2, 1), (4, 0), (4, 1), (9, 0)):
         position.step, position.extra_units = step, units
-        found.append(given([], sources=sources, position=position).run.weights)
+        found.append(given([], 2, sources=sources, position=position).run.weights)
     assert found == [log[0], log[1], log[1], log[2], log[2]]
 
 
