@@ -46,7 +46,7 @@ def test_the_schedules_apply_nearly_every_kind_of_fault(outcomes: dict[int, Outc
 def test_some_schedules_have_a_mixture_whose_weights_change() -> None:
     topologies = [draw(seed).topology for seed in SEEDS]
     assert sum(bool(one.weights) for one in topologies) >= 5
-    assert sum(len(one.changes) > 1 for one in topologies) >= 2
+    assert sum(bool(one.changes) for one in topologies) >= 5
     assert not any(draw(seed).topology.weights for seed in REGRESSION_SEEDS)
 
 
