@@ -75,7 +75,7 @@ _SPECIAL: dict[str, Json] = {
     "mixture.schedule.weights": _mixture(
         schedule=[{**_CHANGE, "weights": {"books": 1, "code": 0}}]
     ),
-    "mixture.onExhausted": _mixture(onExhausted="Stop"),
+    "mixture.onExhausted": _mixture(onExhausted="Drop"),
     "badRecords.sources": {
         **_mixture(),
         "badRecords": {"sources": {"books": {"maxPerSplit": 3, "maxPercent": 1}}},

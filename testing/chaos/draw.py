@@ -40,7 +40,7 @@ def draw(seed: int) -> Schedule:
 
 
 def mixed(dice: random.Random, schedule: Schedule, most: int) -> Schedule:
-    """Return the schedule with a mixture that stops, whose weights change up to three times.
+    """Return the schedule with a mixture that ends, whose weights change up to three times.
 
     Its splits have up to `most` rows.
     """
@@ -55,6 +55,7 @@ def mixed(dice: random.Random, schedule: Schedule, most: int) -> Schedule:
         mode="distributed_epoch",
         replicas=1,
         weights=weights,
+        exhausted=dice.choice(("stop", "drop")),
     )
     splits = len(weights) * partitions * dice.choice((1, 2))
     rows_of_splits = tuple(dice.randrange(1, most) for _ in range(splits))

@@ -120,7 +120,7 @@ def _beside(dice: random.Random, drawn: Delivery) -> Delivery:
 
 
 def _mixed(dice: random.Random, drawn: Delivery) -> Delivery:
-    """Draw a mixture that stops when one of its sources has ended, and any faults."""
+    """Draw a mixture that stops or goes on when a source has ended, and any faults."""
     return replace(drawn, schedule=mixed(dice, drawn.schedule, most=20))
 
 
@@ -131,9 +131,9 @@ def _grouped(dice: random.Random, drawn: Delivery) -> Delivery:
     if dice.random() < 0.15:
         drawn = _mixed(dice, drawn)
     paces = tuple(dice.choice((0, 0, 1, 20, 200)) for _ in range(dice.choice((2, 2, 3))))
-    # Such readers cannot change weights.
+    # Such readers cannot change weights, and refuse mixtures that go on.
     epochs = dice.choice((1, 2, 2, 3))
-    topology = replace(drawn.schedule.topology, epochs=epochs, changes=())
+    topology = replace(drawn.schedule.topology, epochs=epochs, changes=(), exhausted="stop")
     return replace(drawn, schedule=replace(drawn.schedule, topology=topology), paces=paces)
 
 

@@ -163,9 +163,7 @@ def test_too_many_records_are_an_error(own_cluster: Cluster, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("excluded", [[], [50]])
-def test_records_fail_by_default(
-    own_cluster: Cluster, tmp_path: Path, excluded: list[int]
-) -> None:
+def test_records_fail_by_default(own_cluster: Cluster, tmp_path: Path, excluded: list[int]) -> None:
     corrupt.write(tmp_path, "jsonl", 1, 100)
     own_cluster.add_workers(1)
     bad = {"onError": "Fail", "exclude": [_key("jsonl", tmp_path, one) for one in excluded]}

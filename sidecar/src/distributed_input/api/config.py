@@ -20,7 +20,7 @@ from distributed_input.api.errors import ConfigError
 PROCESSING_MODES = ("distributed_epoch", "parallel_epochs")
 REMAINDERS = ("keep", "drop", "pad")
 TRANSFERS = ("auto", "grpc")
-EXHAUSTIONS = ("repeat", "stop")
+EXHAUSTIONS = ("repeat", "stop", "drop")
 DETERMINISMS = ("strict", "warn", "relaxed")
 ON_ERRORS = ("fail", "skip")
 PACKING_METHODS = ("best_fit", "first_fit", "concatenate_and_cut")
@@ -232,7 +232,7 @@ class InputConfig:
 
 
 def _to_json(section: Any) -> Any:
-    """Return a dataclass as a JSON object, also as a value of a mapping; other values as they are."""
+    """Return a dataclass as a JSON object, also in a mapping, and any other value as it is."""
     if isinstance(section, Mapping):
         return {key: _to_json(one) for key, one in section.items()}
     if not is_dataclass(section):

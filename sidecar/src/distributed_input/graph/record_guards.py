@@ -427,9 +427,7 @@ def _mapped(body: _Body, node: NodeDef, elements: Sequence[str], captures: Seque
     return "mapped:handle:0"
 
 
-def _unless(
-    body: _Body, node: NodeDef, mapped: str, index: str, excluded: Collection[int]
-) -> str:
+def _unless(body: _Body, node: NodeDef, mapped: str, index: str, excluded: Collection[int]) -> str:
     """Return the reference to a dataset, or to an empty one if the index is excluded."""
     body.const("excluded", sorted(excluded))
     equal = body.add("Equal", "equal", [index, "excluded:output:0"])

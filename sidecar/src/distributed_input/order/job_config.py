@@ -14,7 +14,11 @@ _MODES = {
     "distributed_epoch": types_pb2.DISTRIBUTED_EPOCH,
     "parallel_epochs": types_pb2.PARALLEL_EPOCHS,
 }
-_EXHAUSTIONS = {"repeat": types_pb2.REPEAT, "stop": types_pb2.STOP}
+_EXHAUSTIONS = {
+    "repeat": types_pb2.REPEAT,
+    "stop": types_pb2.STOP,
+    "drop": types_pb2.DROP_SOURCE,
+}
 _REMAINDERS = {"keep": types_pb2.KEEP, "drop": types_pb2.DROP, "pad": types_pb2.PAD}
 
 
@@ -52,7 +56,7 @@ def job_of_config(name: str, config: InputConfig) -> types_pb2.Job:
 
 
 def _set_bad_records(job: types_pb2.Job, config: BadRecordsConfig) -> None:
-    """Set the records that the splits of a job, or of a source of a mixture, leave out, in place."""
+    """Set the records that the splits of a job, or of a source, leave out, in place."""
     found = types_pb2.BadRecords()
     if config.on_error == "skip":
         limits = config.sources.get(job.entry_point.source, SourceLimits())

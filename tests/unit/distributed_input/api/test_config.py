@@ -23,8 +23,12 @@ from distributed_input.api.resource.input import API_VERSION, KIND, DistributedI
 COUNTS = st.none() | st.integers(1, 2**31)
 NAMES = st.text("abc", min_size=1)
 EXCLUDED = {
-    **{"step": "parse", "index": 7, "file": "/a", "source": "books"},
-    **{"split": None, "epoch": 0},
+    "step": "parse",
+    "index": 7,
+    "file": "/a",
+    "source": "books",
+    "split": None,
+    "epoch": 0,
 }
 CONFIGS = st.builds(
     InputConfig,

@@ -122,9 +122,7 @@ def _elements(
     check_map: Callable[[Guards], CheckMap],
     excluded: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> list[Any]:
-    graph, guards = record_guards.guard(
-        canonical.serialize(dataset), check_map, excluded=excluded
-    )
+    graph, guards = record_guards.guard(canonical.serialize(dataset), check_map, excluded=excluded)
     made = serialization.instantiate(graph, dataset.element_spec)
     elements = [one.tolist() for one in made.as_numpy_iterator()]
     del guards  # its functions must exist until here

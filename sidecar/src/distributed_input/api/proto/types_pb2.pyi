@@ -21,6 +21,7 @@ class Exhaustion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REPEAT: _ClassVar[Exhaustion]
     STOP: _ClassVar[Exhaustion]
+    DROP_SOURCE: _ClassVar[Exhaustion]
 DISTRIBUTED_EPOCH: ProcessingMode
 PARALLEL_EPOCHS: ProcessingMode
 KEEP: Remainder
@@ -28,6 +29,7 @@ DROP: Remainder
 PAD: Remainder
 REPEAT: Exhaustion
 STOP: Exhaustion
+DROP_SOURCE: Exhaustion
 
 class ReceivedTotals(_message.Message):
     __slots__ = ("trainer", "rows", "batches", "wait_seconds", "wall_seconds")

@@ -219,8 +219,8 @@ class BadRecordsSpec(Section):
     exclude: Annotated[list[ExcludedRecord], Field(max_length=64)] = Field(
         default=[], examples=[[{"step": "Dataset_map_parse", "index": 17, "split": 3}]]
     )
-    """Records that are left out without reading them, whatever onError is. They do not count for the
-    limits. A change takes effect when the trainers start again. Default: none."""
+    """Records that are left out without reading them, whatever onError is. They do not count for
+    the limits. A change takes effect when the trainers start again. Default: none."""
 
 
 def _check_union(chosen: str, members: Mapping[str, tuple[str, object]]) -> None:

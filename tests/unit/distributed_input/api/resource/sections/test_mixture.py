@@ -23,7 +23,7 @@ INVALID = [
     (FUNCTION + "mixture: {weights: {a: 0}}", "6: spec.mixture.weights", "set one of them above 0"),
     (FUNCTION + "mixture: {weights: {a: -1}}", "6: spec.mixture.weights.a", "a number from 0"),
     (FUNCTION + "mixture: {weights: {a b: 1}}", "6: spec.mixture.weights", "name of a source"),
-    (MIXTURE % ", onExhausted: Drop", "6: spec.mixture.onExhausted", "Repeat, Stop"),
+    (MIXTURE % ", onExhausted: End", "6: spec.mixture.onExhausted", "Repeat, Stop, Drop"),
     (SCHEDULE % "{step: 0, weights: {a: 1, b: 1}}", CHANGE % (0, "step"), "at least 1"),
     (SCHEDULE % "{step: 2, weights: {a: 1}}", CHANGES, "use the same names"),
     (SCHEDULE % "{step: 2, weights: {a: 0, b: 0}}", CHANGE % (0, "weights"), "above 0"),
