@@ -178,14 +178,14 @@ class SplitErrors:
         is_shared: bool = False,
     ) -> bool:
         """Return whether a record is excluded. Then it is left out; see `skip`."""
+        files = {one.file for one in self.excluded if (one.step, one.index) == (step, index)}
+        if not files:
+            return False
         record = self._record(_EXCLUDED, step, index, strings, sources, is_shared)
-        found = any(
-            (one.step, one.index) == (step, index) and one.file in ("", record.file)
-            for one in self.excluded
-        )
-        if found:
-            self._skipped.add(record)
-        return found
+        if files.isdisjoint(["", record.file]):
+            return False
+        self._skipped.add(record)
+        return True
 
     def skip(
         self,

@@ -188,7 +188,9 @@ class SplitOpener:
             definitions.check_indexed(job, found)
             skipped = 0 if job.batched else skipped  # an item has many rows
             failed = guards and functools.partial(guards.errors.skip, step=INDEXED)
-            excludes = guards and functools.partial(guards.errors.exclude, INDEXED)
+            excludes = None
+            if guards and guards.errors.excluded:
+                excludes = functools.partial(guards.errors.exclude, INDEXED)
             elements = found.rows(split, job.num_splits, seed, epoch, skipped, failed, excludes)
             return SplitIterator(
                 elements, row, job.batched, from_python=True, is_indexed=True, skipped=skipped
