@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -50,9 +49,10 @@ def test_an_error_is_reported_to_the_others_of_its_run_that_need_the_epoch():
     assert consumers.failure(beats[0], facts, PARTITIONS) == none
 
 
-def setting(index: int, batches: int, weights: Sequence[int] = (), **fields: Any) -> Any:
-    """Return the heartbeat of a consumer that set weights at step 50."""
-    own = Weights(step=50, weights=weights or [1 + index, 1])
+def setting(index: int, batches: int, own: Any = (), **fields: Any) -> Any:
+    """Return the heartbeat of a consumer that set its own weights at step 50, or others."""
+    if not isinstance(own, Weights):
+        own = Weights(step=50, weights=own or [1 + index, 1])
     fields = {"weights": own, "run": "r", "batches": batches, **fields}
     return consumer(index, 2, f"i{index}", **fields)
 
@@ -83,9 +83,9 @@ def test_trainers_that_read_on_with_different_weights_are_named():
 @pytest.mark.parametrize(
     "fields",
     [
-        {"weights": [1, 1]},
-        {"weights": Weights(step=51, weights=[2, 1])},
-        {"weights": Weights()},
+        {"own": [1, 1]},
+        {"own": Weights(step=51, weights=[2, 1])},
+        {"own": Weights()},
         {"epoch": 1},
         {"run": "s"},
     ],

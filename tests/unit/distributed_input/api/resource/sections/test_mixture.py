@@ -41,7 +41,7 @@ INVALID = [
     (
         LIMITS % (MIXTURE % "" + "\n", "a: {maxPercent: 0}"),
         "7: spec.badRecords.sources.a.maxPercent",
-        "at least 1",
+        "from 1 to 100",
     ),
     (EXCLUDE % (FUNCTION, ", source: a"), "6: spec.badRecords.exclude", "'a' is not a source"),
     (EXCLUDE % (MIXTURE % "" + "\n", ", source: c"), "7: spec.badRecords.exclude", "'c' is not"),
