@@ -366,7 +366,7 @@ def test_units_that_the_trainer_has_are_read_again(given: Given) -> None:
 
 def test_a_step_is_read_again_without_sources_that_have_ended(given: Given) -> None:
     sources = [types_pb2.Job(num_splits=4) for _ in range(2)]
-    run = given([[8], [3], [8], [8]], 9, remainder=types_pb2.DROP, sources=sources)
+    run = given([[2] * 4, [2, 1], [2] * 4, [2] * 4], 9, remainder=types_pb2.DROP, sources=sources)
     run.steps.ended = [set(), {1}, set(), {0, 1}]
     again = ["unit 4: 11 12", "unit 5: 13 14", "unit 6: 15 16", "unit 7: 17 18 at 2.0"]
     assert [event for event in run.deliver() if not event.startswith("others")] == [
@@ -377,14 +377,17 @@ def test_a_step_is_read_again_without_sources_that_have_ended(given: Given) -> N
 
 def test_a_run_has_the_weights_of_its_position(given: Given) -> None:
     log = [types_pb2.Weights(step=at, weights=[1, at + 1]) for at in (0, 3, 5)]
-    position = trainer_pb2.Position(step=3, extra_units=1, weights=log)
-    assert given([], 2, position=position).run.weights is None
     sources = [types_pb2.Job(num_splits=4) for _ in range(2)]
+    run = given([], 2, sources=sources).run
+    assert run.weights is None
     found = []
     for step, units in ((2, 0), (2, 1), (4, 0), (4, 1), (9, 0)):
-        position.step, position.extra_units = step, units
-        found.append(given([], 2, sources=sources, position=position).run.weights)
+        position = trainer_pb2.Position(step=step, extra_units=units, weights=log)
+        run.request = EpochRequest(0, 7, position)
+        found.append(run.weights)
     assert found == [log[0], log[1], log[1], log[2], log[2]]
+    del run._job.sources[:]
+    assert run.weights is None
 
 
 def test_with_another_number_of_consumers_the_first_unit_has_a_position(given: Given) -> None:
