@@ -52,6 +52,10 @@ def _mixture(**fields: Any) -> Json:
     return {"mixture": {"weights": {"books": 1, "code": 3}, **fields}}
 
 
+def _excluded(**fields: Any) -> Json:
+    return {"badRecords": {"exclude": [{"step": "parse", "index": 7, **fields}]}}
+
+
 _CHANGE = {"step": 10, "weights": {"books": 1, "code": 1}}
 _TOLERATIONS = [{"key": "x", "operator": "Exists"}]
 _VOLUMES = [{"name": "more", "emptyDir": {}}]
@@ -71,7 +75,17 @@ _SPECIAL: dict[str, Json] = {
     "mixture.schedule.weights": _mixture(
         schedule=[{**_CHANGE, "weights": {"books": 1, "code": 0}}]
     ),
-    "mixture.onExhausted": _mixture(onExhausted="Stop"),
+    "mixture.onExhausted": _mixture(onExhausted="Drop"),
+    "badRecords.sources": {
+        **_mixture(),
+        "badRecords": {"sources": {"books": {"maxPerSplit": 3, "maxPercent": 1}}},
+    },
+    "badRecords.exclude.step": _excluded(),
+    "badRecords.exclude.index": _excluded(index=8),
+    "badRecords.exclude.file": _excluded(file="/a"),
+    "badRecords.exclude.split": _excluded(split=0),
+    "badRecords.exclude.epoch": _excluded(epoch=0),
+    "badRecords.exclude.source": {**_mixture(), **_excluded(source="books")},
     "packing.method": {"packing": {"length": 2048, "method": "FirstFit"}},
     "packing.openSequences": {"packing": {"length": 2048, "openSequences": 8}},
     "workers.replicas": {"workers": {"replicas": 3}},

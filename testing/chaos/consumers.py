@@ -91,6 +91,10 @@ class Consumer:
         """Restore `position` in the same process, from the next epoch that begins."""
         self._required().restore(position)
 
+    def set_weights(self, weights: Sequence[int]) -> None:
+        """Set the weights of a mixture from the next step on."""
+        self._required().set_weights({f"s{at}": one for at, one in enumerate(weights)})
+
     def begin(self) -> None:
         """Begin the next epoch."""
         made = self._required()
@@ -173,6 +177,10 @@ class ConsumerGroup(ABC):
     def rewind(self, positions: Sequence[bytes]) -> None:
         """Restore all positions in the same processes."""
         self.each(lambda c: c.rewind(positions[c.index]))
+
+    def set_weights(self, weights: Sequence[int]) -> None:
+        """Set the weights of a mixture on all consumers."""
+        self.each(lambda c: c.set_weights(weights))
 
     def begin(self) -> None:
         """Begin the next epoch on all consumers."""

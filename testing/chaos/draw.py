@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from distributed_input.order.splits import divisors
 from testing.chaos import rows
+from testing.chaos.reference import mixed_steps
 from testing.chaos.schedule import Data, Fault, Schedule, Topology
 
 _WEIGHTS = {
@@ -24,14 +25,56 @@ _WEIGHTS = {
     "rewind_trainer": 2,
 }
 _SHARED = 0.2  # part of the seeds with two jobs
+_MIXED = 0.2  # part of the seeds with a mixture
 _WORK_SECONDS = 1.2  # maximum time to compute the rows of an epoch
 
 
 def draw(seed: int) -> Schedule:
-    """Return the schedule of a seed. Some schedules have two jobs."""
+    """Return the schedule of a seed. Some schedules have a mixture, and some have two jobs."""
     drawn = _draw(seed)
-    # A separate generator keeps the other values of each seed unchanged.
+    # Separate generators keep the other values of each seed unchanged.
+    dice = random.Random(f"mixture 60: {seed}")  # none of tests.chaos' REGRESSION_SEEDS
+    if dice.random() < _MIXED:
+        drawn = _at_other_steps(drawn, mixed(dice, drawn, most=40))
     return _shared(drawn) if random.Random(f"two jobs {seed}").random() < _SHARED else drawn
+
+
+def mixed(dice: random.Random, schedule: Schedule, most: int) -> Schedule:
+    """Return the schedule with a mixture that ends, whose weights change up to three times.
+
+    Its splits have up to `most` rows.
+    """
+    old = schedule.topology
+    partitions = old.consumers * dice.choice((1, 2)) if old.parallel else old.partitions
+    weights = dice.choice(((1, 1), (3, 1), (5, 3, 2), (1, 2, 1, 9)))
+    topology = replace(
+        old,
+        partitions=partitions,
+        batch=partitions * dice.choice((1, 2, 3, 5)),
+        remainder="drop",
+        mode="distributed_epoch",
+        replicas=1,
+        weights=weights,
+        exhausted=dice.choice(("stop", "drop")),
+    )
+    splits = len(weights) * partitions * dice.choice((1, 2))
+    rows_of_splits = tuple(dice.randrange(1, most) for _ in range(splits))
+    data = replace(schedule.data, rows=rows_of_splits, graph=False, flaky=False)
+    for _ in range(dice.choice((0, 1, 2, 3))):
+        first = topology.changes[-1][0] + 1 if topology.changes else 1
+        steps = min(mixed_steps(topology, data))
+        if first < steps:
+            change = dice.randrange(first, steps), (*dice.choices(range(5), k=len(weights) - 1), 1)
+            topology = replace(topology, changes=(*topology.changes, change))
+    return replace(schedule, topology=topology, data=data)
+
+
+def _at_other_steps(schedule: Schedule, mixture: Schedule) -> Schedule:
+    """Return the mixture with faults at the same parts of its steps."""
+    before = expected_steps(schedule.topology, schedule.data)
+    after = sum(mixed_steps(mixture.topology, mixture.data))
+    faults = (replace(fault, step=fault.step * after // before) for fault in mixture.faults)
+    return replace(mixture, faults=tuple(faults))
 
 
 def _shared(schedule: Schedule) -> Schedule:

@@ -293,7 +293,7 @@ def spec(schedule: Schedule) -> dict[str, Any]:
         "dataset": {"entryPoint": _entry(data), "args": _arguments(topology, data)},
         "processingMode": topology.mode,
         "numSplits": len(data.rows) // max(1, len(weights)),
-        "mixture": {"weights": weights, "onExhausted": "stop"},
+        "mixture": {"weights": weights, "onExhausted": topology.exhausted},
         "partitions": topology.partitions,
         "seed": topology.seed,
         "epochs": topology.epochs,

@@ -51,6 +51,10 @@ class TrainingLoop:
 
     def _step(self) -> bool:
         """Take one step on all consumers; return whether the epoch has ended."""
+        weights = dict(self._topology.changes).get(self.ledger.steps)
+        if weights is not None:
+            self.consumers.set_weights(weights)
+            self.consumers.begin()
         units = self._take()
         ends = [each is None for each in units]
         if all(ends):

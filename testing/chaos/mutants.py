@@ -164,10 +164,10 @@ def first_reader_frees_the_slot(_: Any, self: Any, offset: int, readers: int) ->
 
 
 @_mutant("sidecar.streams.partition_reader:PartitionReader.close")
-def closed_partitions_forget(real: Any, self: Any) -> None:
+def closed_partitions_forget(real: Any, self: Any, at: Any = None) -> None:
     """Report fewer rows of a partition once its reader is closed."""
-    real(self)
-    self._seen_at_close = 0
+    real(self, at)
+    self._seen_before = 0
 
 
 @_mutant("sidecar.streams.worker_pool:WorkerPool.release")

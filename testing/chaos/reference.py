@@ -98,7 +98,7 @@ class Reference:
 
 
 class MixedReference:
-    """One epoch of a mixture; see `Reference`. `deal` and `Mixer.takes` are the product's."""
+    """One epoch of a mixture; see `Reference`. It shares `order.mixture` with the product."""
 
     def __init__(self, topology: Topology, data: Data, epoch: int) -> None:
         self._sources, self._partitions = len(topology.weights), topology.partitions
@@ -111,6 +111,7 @@ class MixedReference:
             sources=[types_pb2.Job(num_splits=each)] * self._sources,
             exhaustion=types_pb2.STOP,
         )
+        self._job, self._topology = job, topology
         self._lists = [
             deque(
                 rows.row_id(split, row)
@@ -119,8 +120,7 @@ class MixedReference:
             )
             for splits in mixture.deal(job, epoch)
         ]
-        weights = mixture.whole_weights(topology.weights)
-        self._mixer = mixture.Mixer(job, [types_pb2.Weights(weights=weights)])
+        self._log = [_entry(0, topology.weights)]
         self._step = 0
 
     @property
@@ -130,7 +130,9 @@ class MixedReference:
 
     def accept(self, consumers: int, taken: Taken) -> str | None:
         """Take the rows of one step. Return a description if they are not the required rows."""
-        takes = self._mixer.takes(self._step)
+        takes = self._takes()
+        if takes is None:
+            return "a step behind the end"
         self._step += 1
         for consumer, got in enumerate(taken):
             own = assignment.partitions_of(consumer, consumers, self._partitions)
@@ -141,11 +143,51 @@ class MixedReference:
                 return f"consumer {consumer} got rows {shown}"
         return None
 
+    def skip(self) -> bool:
+        """Take the rows of one step, whatever they are. Return False if there is none."""
+        takes = self._takes()
+        for rows_of, take in zip(self._lists, takes or (), strict=False):
+            for _ in range(take):
+                rows_of.popleft()
+        self._step += 1
+        return takes is not None
+
     def over(self, consumers: int) -> bool:
-        """Return whether a list has too few rows for the next step, of any number of consumers."""
+        """Return whether no step is left, for any number of consumers."""
         del consumers
-        takes = self._mixer.takes(self._step)
-        return any(len(rows) < take for rows, take in zip(self._lists, takes, strict=True))
+        return self._takes() is None
+
+    def _takes(self) -> list[int] | None:
+        """Return the rows that the next step takes of each list; None if there is no such step."""
+        weights = dict(self._topology.changes).get(self._step)
+        if weights is not None:
+            before = [one for one in self._log if one.step < self._step]
+            self._log = [*before, _entry(self._step, weights)]
+        while self._log:
+            takes = mixture.Mixer(self._job, self._log).takes(self._step).tolist()
+            pairs = zip(self._lists, takes, strict=True)
+            short = {at // self._partitions for at, (one, n) in enumerate(pairs) if len(one) < n}
+            if not short:
+                return [int(take) for take in takes]
+            if self._topology.exhausted == "stop":
+                return None
+            self._log = mixture.without(self._log, self._step, short)
+        return None
+
+
+def _entry(step: int, weights: Sequence[int]) -> types_pb2.Weights:
+    return types_pb2.Weights(step=step, weights=mixture.whole_weights(weights))
+
+
+def mixed_steps(topology: Topology, data: Data) -> list[int]:
+    """Return the number of steps of each epoch of a mixture."""
+    found = []
+    for epoch in range(topology.epochs):
+        one, steps = MixedReference(topology, data, epoch), 0
+        while one.skip():
+            steps += 1
+        found.append(steps)
+    return found
 
 
 def _partitions(

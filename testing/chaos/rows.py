@@ -85,6 +85,8 @@ def iterable(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a split. Entry point: a Python iterable."""
     split, pause = ctx.input_pipeline_id, sleep_ms + float(os.environ.get(SLOW_ENV, "0"))
+    if ctx.source:
+        split += int(ctx.source[1:]) * ctx.num_input_pipelines  # of all sources
     order = list(range(rows_in(rows, vary, ctx.epoch, split)))
     if flaky:
         random.Random(os.getpid()).shuffle(order)

@@ -44,8 +44,10 @@ class Topology:
         ring_steps: number of steps that fit into shared memory.
         proxied: whether a proxy stands between sidecars and workers.
         slow_worker: extra milliseconds that the first worker needs for a row.
-        weights: weights of the sources of a mixture that stops; (): no mixture. Each source has as
-            many of the splits.
+        weights: weights of the sources of a mixture; (): no mixture. Each source has as many of the
+            splits.
+        exhausted: what follows if a source has ended: "stop" or "drop".
+        changes: weights that the loop sets before a step of each epoch, by increasing step.
         jobs: number of jobs that read the input at once and share the workers' rows. The steps of
             the first job time the faults. Each job has all consumers and a separate ledger.
     """
@@ -66,6 +68,8 @@ class Topology:
     slow_worker: float = 0.0
     jobs: int = 1
     weights: tuple[int, ...] = ()
+    exhausted: str = "stop"
+    changes: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def whole(self) -> bool:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from testing.chaos.draw import mixed
 from testing.chaos.schedule import Data, Fault, Topology
 from testing.delivery.schedule import Delivery, draw_faulty
 
@@ -119,27 +120,8 @@ def _beside(dice: random.Random, drawn: Delivery) -> Delivery:
 
 
 def _mixed(dice: random.Random, drawn: Delivery) -> Delivery:
-    """Draw a mixture that stops when one of its sources has ended, and any faults."""
-    old = drawn.schedule.topology
-    partitions = old.consumers * dice.choice((1, 2)) if old.parallel else old.partitions
-    weights = dice.choice(((1, 1), (3, 1), (5, 3, 2), (1, 2, 1, 9)))
-    topology = replace(
-        old,
-        partitions=partitions,
-        batch=partitions * dice.choice((1, 2, 3, 5)),
-        remainder="drop",
-        mode="distributed_epoch",
-        replicas=1,
-        weights=weights,
-    )
-    splits = len(weights) * partitions * dice.choice((1, 2))
-    data = replace(
-        drawn.schedule.data,
-        rows=tuple(dice.randrange(1, 20) for _ in range(splits)),
-        graph=False,
-        flaky=False,
-    )
-    return replace(drawn, schedule=replace(drawn.schedule, topology=topology, data=data))
+    """Draw a mixture that stops or goes on when a source has ended, and any faults."""
+    return replace(drawn, schedule=mixed(dice, drawn.schedule, most=20))
 
 
 def _grouped(dice: random.Random, drawn: Delivery) -> Delivery:
@@ -149,7 +131,9 @@ def _grouped(dice: random.Random, drawn: Delivery) -> Delivery:
     if dice.random() < 0.15:
         drawn = _mixed(dice, drawn)
     paces = tuple(dice.choice((0, 0, 1, 20, 200)) for _ in range(dice.choice((2, 2, 3))))
-    topology = replace(drawn.schedule.topology, epochs=dice.choice((1, 2, 2, 3)))
+    # Such readers cannot change weights, and refuse mixtures that go on.
+    epochs = dice.choice((1, 2, 2, 3))
+    topology = replace(drawn.schedule.topology, epochs=epochs, changes=(), exhausted="stop")
     return replace(drawn, schedule=replace(drawn.schedule, topology=topology), paces=paces)
 
 

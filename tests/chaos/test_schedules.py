@@ -43,6 +43,13 @@ def test_the_schedules_apply_nearly_every_kind_of_fault(outcomes: dict[int, Outc
     assert len(found["faults"]) >= 10, "too few kinds of faults were applied"
 
 
+def test_some_schedules_have_a_mixture_whose_weights_change() -> None:
+    topologies = [draw(seed).topology for seed in SEEDS]
+    assert sum(bool(one.weights) for one in topologies) >= 5
+    assert sum(bool(one.changes) for one in topologies) >= 5
+    assert not any(draw(seed).topology.weights for seed in REGRESSION_SEEDS)
+
+
 def test_a_seed_determines_its_schedule() -> None:
     assert draw(7) == draw(7)
     assert len({str(draw(seed)) for seed in range(200)}) == 200

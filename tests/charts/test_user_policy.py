@@ -108,6 +108,8 @@ HARMLESS = frozenset(
     "dataset.entryPoint.source.path processingMode "
     "numSplits partitions seed epochs batching.globalBatchSize batching.remainder "
     "determinism badRecords.onError badRecords.maxPerSplit badRecords.maxPercent "
+    "badRecords.sources badRecords.exclude.step badRecords.exclude.index badRecords.exclude.file "
+    "badRecords.exclude.split badRecords.exclude.epoch badRecords.exclude.source "
     "mixture.weights mixture.onExhausted mixture.schedule.step mixture.schedule.weights "
     "packing.length packing.method packing.openSequences "
     "sidecar.readAhead sidecar.timeoutSeconds sidecar.transfer suspend "

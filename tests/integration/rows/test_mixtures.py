@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input import ConfigError, PositionError
+from distributed_input import ConfigError, PositionError, ReplayError
 from distributed_input.api.proto import trainer_pb2
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec, temporary_sidecars
@@ -22,8 +22,8 @@ FOUND: dict[str, list[list[int]]] = {}
 """Steps that do not depend on the number of trainers, which is a parameter of a test."""
 
 
-def mixed(weights: Any = None, stop: bool = False, **fields: Any) -> Any:
-    mixture = {"weights": weights or WEIGHTS, "onExhausted": "Stop" if stop else "Repeat"}
+def mixed(weights: Any = None, exhausted: str = "Repeat", **fields: Any) -> Any:
+    mixture = {"weights": weights or WEIGHTS, "onExhausted": exhausted}
     mixture |= {"schedule": fields.pop("schedule")} if "schedule" in fields else {}
     shape = {"numSplits": 8, "partitions": 4, "globalBatchSize": BATCH, **fields}
     return spec("rows:mixed", {"sizes": SIZES}, mixture=mixture, **shape)
@@ -88,7 +88,8 @@ def test_a_killed_worker_and_a_restore_on_other_trainers_change_no_step(
 
 def rest(sidecar: Sidecar, saved: bytes, number: int) -> tuple[list[Any], bytes]:
     with readers.connect(sidecar) as data:
-        data.restore(saved)
+        if saved:
+            data.restore(saved)
         rows = data.numpy()
         batches = [readers.copy_batch(batch) for batch in itertools.islice(rows, number)]
         return batches, data.position()
@@ -99,7 +100,9 @@ def test_an_epoch_stops_with_the_last_whole_step_for_every_number_of_trainers(
 ) -> None:
     found = []
     for trainers in (1, 4):
-        sidecars = cluster.add_sidecars({f"mixed-stop-{trainers}": mixed(stop=True)}, trainers)
+        sidecars = cluster.add_sidecars(
+            {f"mixed-stop-{trainers}": mixed(exhausted="Stop")}, trainers
+        )
         read = readers.read(sidecars, epochs=2)
         found.append([global_steps([epochs[at] for epochs in read]) for at in range(2)])
     assert found[0] == found[1]
@@ -109,6 +112,45 @@ def test_an_epoch_stops_with_the_last_whole_step_for_every_number_of_trainers(
         rows = Counter(row for step in epoch for row in step)
         assert max(rows.values()) == 1
         assert sources(list(rows))[0] > SIZES["books"] - BATCH  # it gives the most for its size
+
+
+def test_sources_that_have_ended_are_left_out_for_every_number_of_trainers(
+    cluster: Cluster,
+) -> None:
+    found = []
+    for trainers in (1, 4):
+        inputs = {f"mixed-drop-{trainers}": mixed(exhausted="Drop")}
+        sidecars = cluster.add_sidecars(inputs, trainers)
+        read = readers.read(sidecars, epochs=2)
+        found.append([global_steps([epochs[at] for epochs in read]) for at in range(2)])
+    assert found[0] == found[1]
+    first, second = found[0]
+    assert first != second
+    for epoch in (first, second):
+        rows = Counter(row for step in epoch for row in step)
+        assert max(rows.values()) == 1
+        left = [size - n for size, n in zip(SIZES.values(), sources(list(rows)), strict=True)]
+        assert max(left) < 2 * BATCH
+        ends = [max(at for at, step in enumerate(epoch) if sources(step)[one]) for one in range(3)]
+        assert ends[0] < ends[1] < ends[2] == len(epoch) - 1
+        # Between the ends of books and code, these have the shares 0.7 and 0.3.
+        between = sources([row for step in epoch[ends[0] + 1 : ends[1] - 1] for row in step])
+        assert abs(between[1] - 0.7 * sum(between)) < 2
+
+
+def test_a_restore_on_other_trainers_keeps_a_source_left_out(cluster: Cluster) -> None:
+    inputs = {"mixed-dropped": mixed(exhausted="Drop")}
+    with temporary_sidecars(cluster, inputs) as (sidecar,), readers.connect(sidecar) as data:
+        steps = [sorted(ids([batch])) for batch in data.numpy()]
+    last = max(at for at, step in enumerate(steps) if sources(step)[0])
+    found, saved = [], b""
+    for trainers, number in ((1, last + 1), (4, 2), (2, len(steps))):
+        with temporary_sidecars(cluster, inputs, trainers) as sidecars:
+            calls = [lambda one=one: rest(one, saved, number) for one in sidecars]  # noqa: B023
+            parts = readers.run_concurrently(calls)
+        found += global_steps([batches for batches, _ in parts])
+        saved = parts[-1][1]
+    assert found == steps
 
 
 def test_other_weights_in_the_resource_count_from_the_restore_and_other_sources_are_refused(
@@ -235,3 +277,21 @@ def test_weights_that_the_program_sets_hold_from_the_next_step_on_and_after_a_re
     found += global_steps([batches for batches, _ in after])
     assert sources([row for step in found[30:] for row in step]) == [100, 70, 30]
     assert found == FOUND.setdefault("set", found)  # for any number of trainers
+
+
+def test_trainers_that_set_different_weights_get_an_error_that_names_both(cluster: Cluster) -> None:
+    def train(sidecar: Sidecar, weights: dict[str, float]) -> None:
+        with readers.connect(sidecar) as data:
+            assert len(list(itertools.islice(data.numpy(), 5))) == 5
+            data.set_weights(weights)
+            with pytest.raises(
+                ReplayError, match=r"step 5: .* books 1, code 0, web 0.*set_weights"
+            ):
+                for _ in data.numpy():
+                    pass
+
+    sidecars = cluster.add_sidecars({"mixed-disputed": mixed()}, 2)
+    given = [{"books": 1, "code": 0, "web": 0}, {"books": 0, "code": 0, "web": 1}]
+    readers.run_concurrently(
+        [lambda each=each: train(*each) for each in zip(sidecars, given, strict=True)]
+    )

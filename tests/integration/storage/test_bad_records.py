@@ -11,7 +11,7 @@ import pytest
 
 from distributed_input.api.errors import DatasetFnError
 from testing.integration import readers
-from testing.integration.cluster import Cluster, Part, spec
+from testing.integration.cluster import Cluster, Part, spec, temporary_sidecars
 from testing.integration.datasets import corrupt
 
 FILES, ROWS, BATCH = 8, 100, 8
@@ -45,6 +45,59 @@ def test_exactly_the_corrupt_records_are_missing(
         names = [f"{tmp_path}/{file:03}.{kind}" for file in range(FILES)]
         assert sorted(one.file for one in skipped) == names
         assert {one.index for one in skipped} == {33}
+
+
+def _key(kind: str, folder: Path, number: int) -> dict[str, Any]:
+    if kind == "tar":
+        return {"step": "__getitem__", "index": number}
+    file = f"{folder}/{number // ROWS:03}.{kind}"
+    step = "TFRecordDataset" if kind == "tfrecord" else "Dataset_map_lambda"
+    return {"step": step, "index": number % ROWS, "file": file}
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "jsonl", "tar"])
+def test_excluded_records_are_missing(own_cluster: Cluster, tmp_path: Path, kind: str) -> None:
+    healthy = corrupt.write(tmp_path, kind, FILES, ROWS)
+    excluded = sorted({*range(FILES * ROWS)} - {*healthy} | {250, 251, 333})
+    keys = [_key(kind, tmp_path, number) for number in excluded]
+    worker, _ = own_cluster.add_workers(2)
+    one = _spec(kind, tmp_path, badRecords={"onError": "Fail", "exclude": keys})
+    sidecars = own_cluster.add_sidecars({"train": one}, consumers=2)
+    steps = readers.run_concurrently(
+        [lambda one=one, at=at: _read(one, worker, at) for at, one in enumerate(sidecars)]
+    )
+    assert len(steps[0]) == len(steps[1])
+    found = sorted(itertools.chain(*itertools.chain(*steps)))
+    assert found == sorted({*range(FILES * ROWS)} - {*excluded})
+    skipped = _wait_for_skipped(own_cluster, len(excluded))
+    assert {record.error for record in skipped} == {"excluded by spec.badRecords.exclude"}
+
+
+def test_a_checkpoint_continues_without_records_that_are_excluded_later(
+    own_cluster: Cluster, tmp_path: Path
+) -> None:
+    corrupt.write(tmp_path, "jsonl", FILES, ROWS)
+    own_cluster.add_workers(1)
+    splits = {"numSplits": FILES, "partitions": 2}  # one file each
+
+    def read(records: list[int], steps: int | None, position: bytes | None = None) -> Any:
+        keys = [_key("jsonl", tmp_path, number) for number in records]
+        one = _spec("jsonl", tmp_path, badRecords={"exclude": keys}, **splits)
+        with (
+            temporary_sidecars(own_cluster, {"train": one}) as (sidecar,),
+            readers.connect(sidecar, timeout=60.0) as data,
+        ):
+            if position is not None:
+                data.restore(position)
+            found = [one.tolist() for one in itertools.islice(data.numpy(), steps)]
+            return list(itertools.chain(*found)), data.position()
+
+    whole, _ = read([], None)
+    first, position = read([], FILES * ROWS // BATCH // 2)
+    ahead = [number for number in whole[len(first) + 300 :] if number % ROWS == 70]
+    rest, _ = read([first[0], *ahead], None, position)
+    assert ahead
+    assert sorted(rest) == sorted({*whole[len(first) :]} - {*ahead})
 
 
 def _read(sidecar: Any, worker: Part, consumer: int) -> list[list[int]]:
@@ -111,11 +164,14 @@ def test_too_many_records_are_an_error(own_cluster: Cluster, tmp_path: Path) -> 
             list(data.numpy())
 
 
-def test_records_fail_by_default(own_cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("excluded", [[], [50]])
+def test_records_fail_by_default(own_cluster: Cluster, tmp_path: Path, excluded: list[int]) -> None:
     corrupt.write(tmp_path, "jsonl", 1, 100)
     own_cluster.add_workers(1)
-    one = _spec("jsonl", tmp_path, badRecords={"onError": "Fail"}, numSplits=1, partitions=1)
+    bad = {"onError": "Fail", "exclude": [_key("jsonl", tmp_path, one) for one in excluded]}
+    one = _spec("jsonl", tmp_path, badRecords=bad, numSplits=1, partitions=1)
     (sidecar,) = own_cluster.add_sidecars({"train": one})
     with readers.connect(sidecar, timeout=60.0) as data:
-        with pytest.raises(DatasetFnError, match="JSONDecodeError"):
+        with pytest.raises(DatasetFnError, match="JSONDecodeError") as raised:
             list(data.numpy())
+    assert "spec.badRecords" not in str(raised.value)

@@ -20,7 +20,7 @@ from distributed_input.api.errors import ConfigError
 PROCESSING_MODES = ("distributed_epoch", "parallel_epochs")
 REMAINDERS = ("keep", "drop", "pad")
 TRANSFERS = ("auto", "grpc")
-EXHAUSTIONS = ("repeat", "stop")
+EXHAUSTIONS = ("repeat", "stop", "drop")
 DETERMINISMS = ("strict", "warn", "relaxed")
 ON_ERRORS = ("fail", "skip")
 PACKING_METHODS = ("best_fit", "first_fit", "concatenate_and_cut")
@@ -86,6 +86,14 @@ class PackingConfig:
 
 
 @dataclass(frozen=True)
+class SourceLimits:
+    """Limits of the records that a source of a mixture may skip. None: those of the input."""
+
+    max_per_split: int | None = None
+    max_percent: int | None = None
+
+
+@dataclass(frozen=True)
 class BadRecordsConfig:
     """What happens to records that cannot be read."""
 
@@ -95,6 +103,11 @@ class BadRecordsConfig:
     """Records that a split may leave out in an epoch."""
     max_percent: int = 10
     """Share of a split's records that it may leave out, and 10 records more."""
+    sources: Mapping[str, SourceLimits] = field(default_factory=dict)
+    """Limits of sources, by name."""
+    exclude: Sequence[Mapping[str, Any]] = ()
+    """Records that are left out without reading them: objects with `step` and `index`, and `file`,
+    `split`, `epoch` and `source`, which may be null: any."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,9 @@ class InputConfig:
             del result["mixture"]  # older images do not know it
         if self.packing.length is None:
             del result["packing"]
+        for name in ("sources", "exclude"):
+            if not result["badRecords"][name]:
+                del result["badRecords"][name]
         return result
 
     @classmethod
@@ -191,6 +207,21 @@ class InputConfig:
                 bad.choice("onError", ON_ERRORS, BadRecordsConfig.on_error),
                 bad.count("maxPerSplit", BadRecordsConfig.max_per_split),
                 bad.count("maxPercent", BadRecordsConfig.max_percent),
+                {
+                    name: SourceLimits(limits.count("maxPerSplit"), limits.count("maxPercent"))
+                    for name, limits in bad.section("sources").sections_by_name()
+                },
+                tuple(
+                    {
+                        "source": record.text("source"),
+                        "step": record.text("step"),
+                        "index": record.count("index", 0),
+                        "file": record.text("file"),
+                        "split": record.count("split"),
+                        "epoch": record.count("epoch"),
+                    }
+                    for record in bad.sections("exclude")
+                ),
             ),
             PackingConfig(
                 packing.count("length"),
@@ -201,7 +232,9 @@ class InputConfig:
 
 
 def _to_json(section: Any) -> Any:
-    """Return a dataclass as a JSON object, and any other value as it is."""
+    """Return a dataclass as a JSON object, also in a mapping, and any other value as it is."""
+    if isinstance(section, Mapping):
+        return {key: _to_json(one) for key, one in section.items()}
     if not is_dataclass(section):
         return section
     return {_camel(one.name): _to_json(getattr(section, one.name)) for one in fields(section)}
@@ -229,6 +262,9 @@ class _Fields:
     def sections(self, key: str) -> list[_Fields]:
         values = self._get(key, (), lambda one: isinstance(one, (list, tuple)), "a list")
         return [_Fields(one, f"{self._path(key)}[{at}]") for at, one in enumerate(values)]
+
+    def sections_by_name(self) -> list[tuple[str, _Fields]]:
+        return [(name, self.section(name)) for name in self._value]
 
     def weights(self, key: str) -> dict[str, float]:
         section = self.section(key)

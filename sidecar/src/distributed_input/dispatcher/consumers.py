@@ -12,6 +12,7 @@ incarnation from a fast clock cannot block its successors after it has ended.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distributed_input.api.errors import TerminalError
@@ -19,6 +20,10 @@ from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatRequest
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError
 from distributed_input.order.facts import FactStore
+
+_MOST_PREFETCHED = 32  # batches that a trainer may still receive when its loop has stopped
+_Setting = tuple[str, int, bytes]
+"""A consumer's incarnation and epoch, and the weights of a mixture that it uses."""
 
 
 @dataclass
@@ -41,6 +46,7 @@ class ConsumerRegistry:
         """Number of consumers that expired before they finished."""
         self.fenced = 0
         """Number of heartbeats of fenced consumers."""
+        self._disputes: dict[frozenset[_Setting], dict[int, int]] = {}
 
     def beat(self, now: float, beat: ConsumerHeartbeatRequest) -> str | None:
         """Record a heartbeat.
@@ -117,6 +123,37 @@ class ConsumerRegistry:
             for one in self.live(now)
         )
 
+    def dispute(self, beat: ConsumerHeartbeatRequest, sources: Sequence[str]) -> str:
+        """Return that two trainers set different weights of a mixture at one step, or "".
+
+        Trainers that go back to a checkpoint and set other weights do so one after the other, and
+        their heartbeats may be late. So both must have read more since the difference is known.
+
+        Args:
+            beat: heartbeat that was recorded last.
+            sources: names of the sources of the mixture.
+        """
+        known = {}
+        result = ""
+        for other in (one.last for one in self._live.values()):
+            if other.run == beat.run and _disagree(other, beat):
+                key = frozenset({_setting(other), _setting(beat)})
+                begun = known[key] = self._disputes.get(key, {})
+                if key in self._disputes:
+                    begun.setdefault(beat.index, beat.batches)
+                if all(
+                    one.batches - begun.get(one.index, one.batches) >= _MOST_PREFETCHED
+                    for one in (other, beat)
+                ):
+                    texts = (_weights_text(one, sources) for one in (other, beat))
+                    result = (
+                        f"epoch {beat.epoch}, step {beat.weights.step}: {', and '.join(texts)}. "
+                        "Call set_weights in all trainers after the same step with the same weights"
+                    )
+        others = {key: at for key, at in self._disputes.items() if not _is_of(key, beat)}
+        self._disputes = {**others, **known}
+        return result
+
     def failure(
         self, beat: ConsumerHeartbeatRequest, facts: FactStore, partitions: int
     ) -> tuple[int, str]:
@@ -167,6 +204,27 @@ def check(beat: ConsumerHeartbeatRequest) -> None:
         raise InvalidRequestError(
             f"index: {beat.index} is not below count {beat.count}: the consumer index counts from 0"
         )
+
+
+def _disagree(one: ConsumerHeartbeatRequest, other: ConsumerHeartbeatRequest) -> bool:
+    of_one, of_other = one.weights, other.weights
+    is_same_step = one.epoch == other.epoch and of_one.step == of_other.step
+    return is_same_step and bool(of_one.weights and of_other.weights) and of_one != of_other
+
+
+def _setting(beat: ConsumerHeartbeatRequest) -> _Setting:
+    return beat.incarnation, beat.epoch, beat.weights.SerializeToString(deterministic=True)
+
+
+def _is_of(dispute: frozenset[_Setting], beat: ConsumerHeartbeatRequest) -> bool:
+    return any(incarnation == beat.incarnation for incarnation, *_ in dispute)
+
+
+def _weights_text(beat: ConsumerHeartbeatRequest, sources: Sequence[str]) -> str:
+    weights = ", ".join(
+        f"{name} {weight}" for name, weight in zip(sources, beat.weights.weights, strict=False)
+    )
+    return f"trainer {beat.index} of {beat.count} has the weights {weights}"
 
 
 def _exclude(one: ConsumerHeartbeatRequest, other: ConsumerHeartbeatRequest) -> bool:

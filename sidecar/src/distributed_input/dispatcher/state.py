@@ -169,6 +169,9 @@ class DispatcherState:
         for fact in facts:
             check_fact(fact, entry.job)
         conflicts = entry.facts.merge(facts)
+        names = [one.entry_point.source for one in entry.job.sources]
+        if dispute := entry.consumers.dispute(beat, names):
+            conflicts.append(dispute)
         if conflicts:
             entry.conflicts += len(conflicts)
             self.jobs.end_run(now, entry, conflicts[0])

@@ -8,6 +8,7 @@ So a guard is behind each op that fails, before any other op gets the error:
   fails, a check in Python runs it again, and decides: to leave the record out, or to raise the
   error. If the function succeeds now, the record stays.
 - A reader of TFRecords becomes a reader of the parts of each file between corrupt records.
+- The check also decides about excluded records. Their functions do not run before.
 
 The order of elements stays the same, and which records are left out depends on their content alone.
 The guards cost time for each element, so they are only in splits that had an error.
@@ -17,8 +18,9 @@ This module is long because TensorFlow's functions have to be written node by no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -34,6 +36,7 @@ from distributed_input.graph.definition.datasets import (
     main_scope,
 )
 from distributed_input.graph.definition.node_defs import FunctionDef, GraphDef, NodeDef
+from distributed_input.graph.random import element_keys
 
 _BOOL, _INT64, _STRING = (t.as_datatype_enum for t in (tf.bool, tf.int64, tf.string))
 _VARIANT = tf.variant.as_datatype_enum
@@ -59,6 +62,8 @@ class GuardedMap:
         shapes: shapes of the components.
         is_shared: whether all splits compute these elements, and select from them later.
         sources: number of strings that may name the file: the arguments of the function around it.
+        has_random_order: whether the order of its input depends on the epoch.
+        is_in_function: whether several datasets have it, for example one for each file.
     """
 
     function: str
@@ -66,6 +71,8 @@ class GuardedMap:
     shapes: tuple[tf.TensorShape, ...]
     is_shared: bool
     sources: int
+    has_random_order: bool
+    is_in_function: bool
 
 
 @dataclass
@@ -74,10 +81,12 @@ class Guards:
 
     Attributes:
         maps: the guarded maps by the names of their guards.
+        readers: number of guarded readers.
         kept: objects that must live as long as the dataset.
     """
 
     maps: dict[str, GuardedMap] = field(default_factory=dict)
+    readers: int = 0
     kept: list[Any] = field(default_factory=list)
 
 
@@ -85,6 +94,7 @@ def guard(
     graph_def: GraphDef,
     check_map: Callable[[Guards], CheckMap],
     check_file: CheckFile | None = None,
+    excluded: Mapping[str, Collection[int]] = MappingProxyType({}),
 ) -> tuple[GraphDef, Guards]:
     """Return a graph with guards, and what they are.
 
@@ -92,11 +102,13 @@ def guard(
         graph_def: the graph of a split.
         check_map: returns the check of the guarded maps.
         check_file: finds corrupt records; None: readers have no guards.
+        excluded: by the name of a function, the indexes of elements that may be excluded. The check
+            gets them.
     """
     out = node_defs.copy_of(graph_def)
     guards = Guards()
     checks = _Checks(guards, check_map(guards), check_file)
-    _Guarding(out, guards, checks).guard_main()
+    _Guarding(out, guards, checks, excluded).guard_main()
     return out, guards
 
 
@@ -128,8 +140,15 @@ def _token(guards: Guards, function: Callable[..., Any], types: Any) -> bytes:
 class _Guarding:
     """Guards the ops of a graph, and of the functions that create datasets, in place."""
 
-    def __init__(self, graph_def: GraphDef, guards: Guards, checks: _Checks) -> None:
+    def __init__(
+        self,
+        graph_def: GraphDef,
+        guards: Guards,
+        checks: _Checks,
+        excluded: Mapping[str, Collection[int]],
+    ) -> None:
         self._graph_def, self._guards, self._checks = graph_def, guards, checks
+        self._excluded = excluded
         self._library = node_defs.library(graph_def)
         self._done: set[str] = set()
         # Before anything changes: guards are other ops.
@@ -192,6 +211,8 @@ class _Guarding:
             tuple(map(tf.TensorShape, node.attr["output_shapes"].list.shape)),
             is_shared,
             len(sources),
+            self._has_random_order(nodes, node),
+            bool(nodes.function),
         )
         counted = nodes.counted(node, inputs[0], types)
         captured += [_STRING] * len(sources)
@@ -212,6 +233,10 @@ class _Guarding:
             node.attr["deterministic"].s = b"true"
         node.input.extend(controls)
 
+    def _has_random_order(self, nodes: _Nodes, node: NodeDef) -> bool:
+        before = node_defs.ancestors(nodes.by_name(), node)[:-1]
+        return any(map(element_keys.reorders, node_defs.with_called(self._library, before)))
+
     def _element_function(
         self, name: str, node: NodeDef, types: Sequence[int], captured: Sequence[int], sources: int
     ) -> str:
@@ -220,6 +245,8 @@ class _Guarding:
         body = _Body(f"{_identifier(name)}_guarded", [*types, _INT64], captured)
         elements, index = body.arguments[: len(types)], body.arguments[len(types)]
         mapped = _mapped(body, node, elements, body.captures[: len(captured) - sources])
+        if excluded := self._excluded.get(self._guards.maps[name].function):
+            mapped = _unless(body, node, mapped, index, excluded)
         kept = body.add("IgnoreErrorsDataset", "kept", [mapped])
         _set_outputs(kept, node)
         failed = _tensors(body, "failed", [*elements, index], [*types, _INT64])
@@ -256,6 +283,7 @@ class _Guarding:
         return self._add(body, "taken:handle:0")
 
     def _guard_reader(self, nodes: _Nodes, node: NodeDef) -> None:
+        self._guards.readers += 1
         files, *options = node_defs.data_inputs(node)[:3]
         controls, name = node_defs.control_inputs(node), nodes.path(node)
         flat = nodes.add("Reshape", node, "files", [files, nodes.const(node, "all", [-1])])
@@ -331,9 +359,12 @@ class _Nodes:
         name = f"{of.name}/guard/{part}"
         return self.output(node_defs.add_const(self._nodes, name, value, tf.int64), "output")
 
+    def by_name(self) -> dict[str, NodeDef]:
+        return node_defs.by_name(self._nodes)
+
     def value(self, name: str) -> Any:
         """Return the value of an input that is a constant of numbers, or None."""
-        return node_defs.const_value(node_defs.by_name(self._nodes).get(node_defs.source_of(name)))
+        return node_defs.const_value(self.by_name().get(node_defs.source_of(name)))
 
     def counted(self, of: NodeDef, source: str, types: Sequence[int]) -> str:
         """Zip a dataset with the indexes of its elements. Return the reference to the result."""
@@ -394,6 +425,21 @@ def _mapped(body: _Body, node: NodeDef, elements: Sequence[str], captures: Seque
     # Otherwise, an OutOfRangeError of the function would end the dataset.
     mapped.attr["preserve_cardinality"].b = True
     return "mapped:handle:0"
+
+
+def _unless(body: _Body, node: NodeDef, mapped: str, index: str, excluded: Collection[int]) -> str:
+    """Return the reference to a dataset, or to an empty one if the index is excluded."""
+    body.const("excluded", sorted(excluded))
+    equal = body.add("Equal", "equal", [index, "excluded:output:0"])
+    equal.attr["T"].type = _INT64
+    found = body.add("Any", "found", ["equal:z:0", body.const("axis", 0)])
+    found.attr["Tidx"].type, found.attr["keep_dims"].b = _INT64, False
+    body.add("LogicalNot", "included", ["found:output:0"])
+    count = body.add("Cast", "number", ["included:y:0"])
+    count.attr["SrcT"].type, count.attr["DstT"].type = _BOOL, _INT64
+    taken = body.add("TakeDataset", "allowed", [mapped, "number:y:0"])
+    _set_outputs(taken, node)
+    return "allowed:handle:0"
 
 
 def _tensors(body: _Body, name: str, inputs: Sequence[str], types: Sequence[int]) -> str:

@@ -103,7 +103,9 @@ class FactStore:
             except ValueError as problem:
                 conflicts.append(
                     f"epoch {fact.epoch}, partition {fact.partition}: {problem} than an earlier "
-                    "report stated: the dataset does not produce the same rows each time"
+                    "report stated: the dataset does not produce the same rows each time. Make it "
+                    "a function of its files, its arguments and context.seed, and do not change "
+                    "files during a run"
                 )
                 continue
             if found != known or key not in self._known:

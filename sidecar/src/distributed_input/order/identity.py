@@ -18,6 +18,7 @@ FORMAT = 1
 """Version of saved positions."""
 ORDER_VERSION = 1
 """Version of the seeds of random ops that order rows. 0: the dataset has no such ops."""
+_EXHAUSTIONS = {types_pb2.REPEAT: "Repeat", types_pb2.STOP: "Stop", types_pb2.DROP_SOURCE: "Drop"}
 _MAX_UNITS = 1 << 16  # in a step of rows; the time to resume grows with the units of a begun step
 
 
@@ -91,8 +92,8 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
         ("spec.mixture.weights of", _shown(position.sources), _shown(_sources(job))),
         (
             "spec.mixture.onExhausted",
-            types_pb2.Exhaustion.Name(position.exhaustion).title(),
-            types_pb2.Exhaustion.Name(job.exhaustion).title(),
+            _EXHAUSTIONS.get(position.exhaustion, f"unknown ({position.exhaustion})"),
+            _EXHAUSTIONS[job.exhaustion],
         ),
     ]
     for field, saved, now in fields:

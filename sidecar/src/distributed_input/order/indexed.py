@@ -57,11 +57,13 @@ class Indexed:
         epoch: int,
         start: int = 0,
         failed: Callable[..., object] | None = None,
+        excludes: Callable[[int], bool] | None = None,
     ) -> Iterator[Any]:
         """Yield the rows of a split from row `start` on.
 
         `failed` gets the error of a row, and its index in the source as `index`. If it returns, the
-        split continues with the next row. None: errors are raised.
+        split continues with the next row. None: errors are raised. `excludes` returns whether the
+        row of an index is left out.
 
         Law: the splits together have each row once.
         """
@@ -72,6 +74,8 @@ class Indexed:
             yield from self._together(many, found, start)
             return
         for index in found:
+            if excludes is not None and excludes(index):
+                continue
             try:
                 row = self.source[index]
             except Exception as error:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from distributed_input.api.config import InputConfig, MixtureConfig
+from distributed_input.api.config import BadRecordsConfig, InputConfig, MixtureConfig, SourceLimits
 from distributed_input.api.proto import types_pb2
 from distributed_input.order.mixture import rounding, whole_weights
 
@@ -14,7 +14,11 @@ _MODES = {
     "distributed_epoch": types_pb2.DISTRIBUTED_EPOCH,
     "parallel_epochs": types_pb2.PARALLEL_EPOCHS,
 }
-_EXHAUSTIONS = {"repeat": types_pb2.REPEAT, "stop": types_pb2.STOP}
+_EXHAUSTIONS = {
+    "repeat": types_pb2.REPEAT,
+    "stop": types_pb2.STOP,
+    "drop": types_pb2.DROP_SOURCE,
+}
 _REMAINDERS = {"keep": types_pb2.KEEP, "drop": types_pb2.DROP, "pad": types_pb2.PAD}
 
 
@@ -34,9 +38,7 @@ def job_of_config(name: str, config: InputConfig) -> types_pb2.Job:
         epochs=config.epochs or 0,
         strict=config.determinism == "strict",
     )
-    if config.bad_records.on_error == "skip":
-        job.bad_records.per_split = config.bad_records.max_per_split
-        job.bad_records.percent = config.bad_records.max_percent
+    _set_bad_records(job, config.bad_records)
     if config.dataset.entry_point is not None:
         job.entry_point.target = config.dataset.entry_point
         job.entry_point.args_json = json.dumps(dict(config.dataset.args), sort_keys=True)
@@ -48,7 +50,26 @@ def job_of_config(name: str, config: InputConfig) -> types_pb2.Job:
         job.dataset_id = _dataset_id(job.entry_point)
     if config.mixture.weights:
         _mix(job, config.mixture)
+        for source in job.sources:
+            _set_bad_records(source, config.bad_records)
     return job
+
+
+def _set_bad_records(job: types_pb2.Job, config: BadRecordsConfig) -> None:
+    """Set the records that the splits of a job, or of a source, leave out, in place."""
+    found = types_pb2.BadRecords()
+    if config.on_error == "skip":
+        limits = config.sources.get(job.entry_point.source, SourceLimits())
+        found.per_split = limits.max_per_split or config.max_per_split
+        found.percent = limits.max_percent or config.max_percent
+    for one in config.exclude:
+        if one["source"] in (None, job.entry_point.source):
+            excluded = found.excluded.add(step=one["step"], index=one["index"])
+            for name in ("file", "split", "epoch"):
+                if one[name] is not None:
+                    setattr(excluded, name, one[name])
+    if found != types_pb2.BadRecords():
+        job.bad_records.CopyFrom(found)
 
 
 def _mix(job: types_pb2.Job, mixture: MixtureConfig) -> None:

@@ -178,7 +178,7 @@ def is_completed(draft: types_pb2.Job, job: types_pb2.Job) -> bool:
     for name in ("partitions", "num_splits", "global_batch_size"):
         if getattr(draft, name) not in (0, getattr(job, name)):
             return False
-    sources = [[one.dataset_id for one in each.sources] for each in (draft, job)]
+    sources = [[(one.dataset_id, one.bad_records) for one in each.sources] for each in (draft, job)]
     if sources[0] != sources[1]:
         return False
     given, completed = types_pb2.Job(), types_pb2.Job()

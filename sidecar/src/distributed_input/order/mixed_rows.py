@@ -105,7 +105,7 @@ class MixedEpoch:
         if at < self.rows_before(self.first)[one]:
             raise self._unknown("the step of the row")
         stop = self._position.step
-        if not mixture.never_ends(self._job):
+        if self._job.exhaustion == types_pb2.STOP:
             stop = sum(lengths.values()) // self._job.global_batch_size
         self.rows_before(max(stop, self.first))
         near = bisect_right(self._grid, at, key=lambda rows: rows[one]) - 1
@@ -139,6 +139,11 @@ class MixedEpoch:
         """Return whether each list has so many rows, which a step needs."""
         if mixture.never_ends(self._job) or step < self._position.step:
             return True
+        if self._job.exhaustion == types_pb2.DROP_SOURCE:
+            raise PositionError(
+                f"step {step} is behind the position, and a source of the mixture may end before "
+                "it (spec.mixture.onExhausted: Drop): use a later checkpoint"
+            )
         lists = [self._borders(one, lengths) for one in range(len(self.lists))]
         if any(one.total is not None and one.total < rows[at] for at, one in enumerate(lists)):
             return False  # without the lengths of the others

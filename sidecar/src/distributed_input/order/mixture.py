@@ -20,7 +20,7 @@ import heapq
 import math
 import numbers
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -301,6 +301,24 @@ def log_from(step: int, log: Sequence[types_pb2.Weights]) -> list[types_pb2.Weig
     Without it, positions would grow with each change of the weights.
     """
     return list(log[bisect_right(log, step, key=lambda one: one.step) - 1 :])
+
+
+def without(
+    log: Sequence[types_pb2.Weights], step: int, sources: Collection[int]
+) -> list[types_pb2.Weights]:
+    """Return a log without some sources from a step on; [] if no other one is left.
+
+    A later change that leaves no source has no effect.
+    """
+    now, *later = log_from(step, log)
+    found = [one for one in log if one.step < step]
+    for at, weights in [(step, now.weights), *((one.step, one.weights) for one in later)]:
+        left = [0 if source in sources else one for source, one in enumerate(weights)]
+        if any(left):
+            found.append(types_pb2.Weights(step=at, weights=whole_weights(left)))
+        elif at == step:
+            return []
+    return found
 
 
 def is_log(log: Sequence[types_pb2.Weights], sources: int, base_step: int) -> bool:

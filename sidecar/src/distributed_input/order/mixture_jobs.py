@@ -17,6 +17,7 @@ def source_draft(draft: types_pb2.Job, source: types_pb2.Job) -> types_pb2.Job:
         own.ClearField(name)
     own.entry_point.CopyFrom(source.entry_point)
     own.dataset_id = source.dataset_id
+    own.bad_records.CopyFrom(source.bad_records)
     return own
 
 
@@ -45,7 +46,8 @@ def combine(draft: types_pb2.Job, sources: Sequence[types_pb2.Job]) -> types_pb2
     for name in ("order_version", "split_bytes", "split_bytes_at_most", "read_amplification"):
         setattr(job, name, max(getattr(one, name) for one in sources))
     job.num_splits = sum(one.num_splits for one in sources)
-    job.infinite = job.exhaustion == types_pb2.REPEAT or all(one.infinite for one in sources)
+    ends = all if job.exhaustion == types_pb2.STOP else any
+    job.infinite = job.exhaustion == types_pb2.REPEAT or ends(one.infinite for one in sources)
     prints = [fingerprint(one) for one in sources]
     job.definitions.extend(prints if any(prints) else [])
     job.definition_version = max(one.definition_version for one in sources)

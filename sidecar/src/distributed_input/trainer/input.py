@@ -404,6 +404,9 @@ class Input:
             ConfigError: the input is no mixture, it has other sources, or several ranks read the
                 same batches.
             PositionError: the number of consumed batches is unknown, or the epoch is over.
+
+        If two trainers set different weights at one step, their iterators raise ReplayError after
+        about 32 steps more.
         """
         if self._consumer.welcome.readers > 1:
             raise ConfigError(
@@ -516,6 +519,12 @@ class Input:
         draft, data = self._draft(dataset, global_batch_size)
         self._consumer.open(draft, data, replicas)
         self._opened = (dataset, replicas, global_batch_size)
+        job, welcome = self._consumer.opened.job, self._consumer.welcome
+        if welcome.readers > 1 and job.exhaustion == types_pb2.DROP_SOURCE:
+            raise ConfigError(
+                "spec.mixture.onExhausted: Drop is not possible for ranks that read the same "
+                "batches (data_size). Use Repeat or Stop"
+            )
         consumers = self._consumer.welcome.consumers
         if consumers > 1 and are_divided(self._consumer.opened.job):
             warnings.warn(

@@ -118,8 +118,8 @@ def skip(position: trainer_pb2.Position, steps: int) -> None:
             f"skip: {steps} steps of a mixture, and at most {_MOST_MIXED_STEPS} are possible at"
             " once"
         )
-    if position.sources and position.exhaustion == types_pb2.STOP:
-        raise ConfigError("skip: not possible for a mixture with spec.mixture.onExhausted: Stop")
+    if position.sources and position.exhaustion != types_pb2.REPEAT:
+        raise ConfigError("skip: a mixture needs spec.mixture.onExhausted: Repeat")
     if position.end:
         raise PositionError("skip: the epoch is over. Call it after the first step of an epoch")
     if position.extra_units:

@@ -22,6 +22,14 @@ from distributed_input.api.resource.input import API_VERSION, KIND, DistributedI
 
 COUNTS = st.none() | st.integers(1, 2**31)
 NAMES = st.text("abc", min_size=1)
+EXCLUDED = {
+    "step": "parse",
+    "index": 7,
+    "file": "/a",
+    "source": "books",
+    "split": None,
+    "epoch": 0,
+}
 CONFIGS = st.builds(
     InputConfig,
     dataset=st.builds(
@@ -44,6 +52,8 @@ CONFIGS = st.builds(
         on_error=st.sampled_from(config.ON_ERRORS),
         max_per_split=st.integers(1, 100_000),
         max_percent=st.integers(1, 100),
+        sources=st.dictionaries(NAMES, st.builds(config.SourceLimits, COUNTS, COUNTS)),
+        exclude=st.sampled_from([(), (EXCLUDED,), (EXCLUDED, {**EXCLUDED, "split": 3})]),
     ),
     packing=st.just(config.PackingConfig())
     | st.builds(

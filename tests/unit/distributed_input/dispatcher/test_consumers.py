@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
+from distributed_input.api.proto.types_pb2 import Weights
 from distributed_input.dispatcher.consumers import ConsumerRegistry
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError
@@ -43,6 +47,69 @@ def test_an_error_is_reported_to_the_others_of_its_run_that_need_the_epoch():
     assert consumers.failure(consumer(0, 2, "i0", run="s", epoch=3), facts, PARTITIONS) == none
     consumers.beat(2.0, beats[1])
     assert consumers.failure(beats[0], facts, PARTITIONS) == none
+
+
+def setting(index: int, batches: int, own: Any = (), **fields: Any) -> Any:
+    """Return the heartbeat of a consumer that set its own weights at step 50, or others."""
+    if not isinstance(own, Weights):
+        own = Weights(step=50, weights=own or [1 + index, 1])
+    fields = {"weights": own, "run": "r", "batches": batches, **fields}
+    return consumer(index, 2, f"i{index}", **fields)
+
+
+def disputes(*beats: Any) -> list[str]:
+    consumers = ConsumerRegistry(LIMITS)
+    found = []
+    for beat in beats:
+        assert consumers.beat(0.0, beat) is None
+        found.append(consumers.dispute(beat, ["books", "web"]))
+    return found
+
+
+def test_trainers_that_read_on_with_different_weights_are_named():
+    *before, last = disputes(
+        *(setting(index, 70) for index in range(2)),
+        *(setting(index, 80) for index in range(2)),
+        *(setting(index, 112) for index in range(2)),
+    )
+    assert not any(before)
+    assert last == (
+        "epoch 0, step 50: trainer 0 of 2 has the weights books 1, web 1, and trainer 1 of 2 has "
+        "the weights books 2, web 1. Call set_weights in all trainers after the same step with the "
+        "same weights"
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"own": [1, 1]},
+        {"own": Weights(step=51, weights=[2, 1])},
+        {"own": Weights()},
+        {"epoch": 1},
+        {"run": "s"},
+    ],
+)
+def test_other_weights_of_another_step_are_no_dispute(fields: dict[str, Any]):
+    rounds = ((setting(0, batches), setting(1, batches, **fields)) for batches in (0, 90, 180, 270))
+    assert not any(disputes(*itertools.chain(*rounds)))
+
+
+def test_trainers_may_go_back_to_a_checkpoint_one_after_the_other():
+    """Trainer 1 has stopped, has batches in its queue, and its heartbeats are late."""
+    first, second = [3, 1], [4, 1]
+    assert not any(
+        disputes(
+            *(setting(index, 900, first) for index in range(2)),
+            setting(0, 902, second),
+            setting(1, 940, first),  # it was on its way
+            setting(0, 940, second),
+            *(setting(1, batches, first) for batches in (945, 960)),
+            setting(0, 980, second),
+            setting(1, 961, second),
+            *(setting(index, 2000, second) for index in range(2)),
+        )
+    )
 
 
 def test_one_that_has_left_an_epoch_before_its_end_is_reported_to_those_that_read_it():

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from distributed_input.api.errors import DistributedInputError, ProtocolError
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.proto.dispatcher_pb2 import ConsumerHeartbeatResponse
+from distributed_input.api.proto.types_pb2 import EntryPoint, Job, Weights
 from distributed_input.dispatcher import jobs
 from distributed_input.dispatcher.state import DispatcherState
 from distributed_input.link.statuses import InvalidRequestError, NotFoundError
@@ -200,6 +201,21 @@ def test_a_contradiction_ends_the_run_of_every_consumer():
     answer = beat(known, 6.4, 1, 2, "c", run=later, facts=[fact(1, [6])])
     assert not answer.contradiction
     assert [one.split_rows for one in answer.facts] == [[5]]
+
+
+def test_trainers_that_set_different_weights_end_the_run():
+    known = state()
+    sources = [Job(entry_point=EntryPoint(source=name)) for name in ("books", "web")]
+    run = known.jobs.register(0.0, job(sources=sources), "a").run
+    answers = [
+        beat(known, 0.0, index, 2, "ab"[index], run=run, batches=batches, weights=weights)
+        for batches in (0, 40, 80)
+        for index, weights in enumerate(Weights(step=5, weights=[1, w]) for w in (1, 2))
+    ]
+    assert not any(one.contradiction for one in answers[:-1])
+    assert "trainer 1 of 2 has the weights books 1, web 2" in answers[-1].contradiction
+    told = beat(known, 0.0, 0, 2, "a", run=run).contradiction
+    assert told == answers[-1].contradiction
 
 
 def test_a_job_remembers_a_bounded_number_of_contradictions(monkeypatch):

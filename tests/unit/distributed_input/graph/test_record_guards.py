@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -72,6 +73,26 @@ def test_an_element_that_does_not_fail_again_stays() -> None:
     assert not found
 
 
+def test_an_excluded_element_is_checked_and_its_function_does_not_run() -> None:
+    calls: list[int] = []
+
+    def counted(number: int) -> int:
+        calls.append(int(number))
+        return number
+
+    def excluding(_guards: Guards) -> CheckMap:
+        return lambda _dataset, _name, index, _strings: int(index) == 5  # 2 is excluded
+
+    dataset = Dataset.range(9).map(
+        lambda one: tf.numpy_function(counted, [one], tf.int64), num_parallel_calls=3
+    )
+    graph = canonical.serialize(dataset)
+    (guarded,) = record_guards.guard(graph, excluding)[1].maps.values()
+    excluded = {guarded.function: [2, 5]}
+    assert _elements(dataset, excluding, excluded) == [0, 1, 3, 4, 5, 6, 7, 8]
+    assert 2 not in calls
+
+
 def test_maps_of_batches_have_no_guard() -> None:
     dataset = Dataset.range(9).batch(3).map(_inverse)
     _, guards = record_guards.guard(canonical.serialize(dataset), _skipping([]))
@@ -96,8 +117,12 @@ def _skipping(found: list[tuple[str, int]]) -> Callable[[Guards], CheckMap]:
     return check_map
 
 
-def _elements(dataset: Dataset, check_map: Callable[[Guards], CheckMap]) -> list[Any]:
-    graph, guards = record_guards.guard(canonical.serialize(dataset), check_map)
+def _elements(
+    dataset: Dataset,
+    check_map: Callable[[Guards], CheckMap],
+    excluded: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> list[Any]:
+    graph, guards = record_guards.guard(canonical.serialize(dataset), check_map, excluded=excluded)
     made = serialization.instantiate(graph, dataset.element_spec)
     elements = [one.tolist() for one in made.as_numpy_iterator()]
     del guards  # its functions must exist until here

@@ -73,6 +73,16 @@ def test_epochs_and_seeds_have_orders_of_their_own_unless_nothing_is_shuffled():
     assert read(plain, 0, 0) == read(plain, 1, 1) == source
 
 
+def test_excluded_rows_are_not_read():
+    class Source(list):
+        def __getitem__(self, index):
+            assert index != 3
+            return index
+
+    rows = Indexed(Source(range(8)), shuffle=False).rows(0, 1, 0, 0, excludes={3, 9}.__contains__)
+    assert list(rows) == [0, 1, 2, 4, 5, 6, 7]
+
+
 def test_only_what_cannot_be_iterated_is_known_to_be_indexed():
     class MapStyle:
         def __len__(self):

@@ -7,6 +7,7 @@ import pytest
 from distributed_input.api.config import InputConfig
 from distributed_input.api.errors import ConfigError
 from distributed_input.api.proto import types_pb2
+from distributed_input.order import mixture_jobs
 from distributed_input.order.job_config import job_of_config
 
 ENTRY_POINT = {"entryPoint": "data:train", "args": {"b": 1, "a": 2}, "source": {"path": "/code"}}
@@ -55,6 +56,33 @@ def test_the_dataset_id_depends_on_the_entry_point_alone() -> None:
     assert job_of("eval", {"dataset": reordered, "seed": 9}).dataset_id == job.dataset_id
     other = {**ENTRY_POINT, "args": {"a": 3, "b": 1}}
     assert job_of("train", {"dataset": other}).dataset_id != job.dataset_id
+
+
+RECORD = {"step": "parse", "index": 7}
+
+
+def test_excluded_records_are_those_of_the_source() -> None:
+    records = [{**RECORD, "file": "/a", "split": 0, "epoch": 2}, {**RECORD, "source": "b"}]
+    mixture = {"mixture": {"weights": {"a": 1, "b": 1}}}
+    job = job_of("train", {"dataset": ENTRY_POINT, "badRecords": {"exclude": records}, **mixture})
+    first, second = (types_pb2.ExcludedRecord(step="parse", index=7) for _ in range(2))
+    first.file, first.split, first.epoch = "/a", 0, 2
+    found = [list(one.bad_records.excluded) for one in (job, *job.sources)]
+    assert found == [[first], [first], [first, second]]
+    assert first.HasField("split")
+    assert not second.HasField("split")
+    assert job.bad_records.per_split == 0
+
+
+def test_each_source_has_limits_of_its_own_or_those_of_the_input() -> None:
+    sources = {"a": {"maxPerSplit": 3}, "b": {"maxPerSplit": 4, "maxPercent": 5}}
+    bad = {"onError": "skip", "maxPerSplit": 7, "sources": sources}
+    mixture = {"weights": {"a": 1, "b": 1, "c": 1}}
+    job = job_of("train", {"dataset": ENTRY_POINT, "badRecords": bad, "mixture": mixture})
+    found = [(one.bad_records.per_split, one.bad_records.percent) for one in (job, *job.sources)]
+    assert found == [(7, 10), (3, 10), (4, 5), (7, 10)]
+    drafts = [mixture_jobs.source_draft(job, one) for one in job.sources]
+    assert [one.bad_records for one in drafts] == [one.bad_records for one in job.sources]
 
 
 def test_packing_is_a_part_of_the_entry_point() -> None:

@@ -196,6 +196,14 @@ def test_a_job_of_another_resource_is_no_completion(changed: dict[str, Any]) -> 
     assert not is_completed(draft, job)
 
 
+def test_a_job_of_sources_with_other_limits_is_no_completion() -> None:
+    job = types_pb2.Job(sources=[types_pb2.Job(dataset_id="a")])
+    draft = types_pb2.Job(sources=[types_pb2.Job(dataset_id="a")])
+    assert is_completed(draft, job)
+    draft.sources[0].bad_records.per_split = 3
+    assert not is_completed(draft, job)
+
+
 def test_two_batch_sizes_are_rejected() -> None:
     with pytest.raises(ConfigError, match=r"globalBatchSize is 8, but dataset_fn uses .* 16 rows"):
         complete(types_pb2.Job(global_batch_size=8), DatasetFacts(None, asked_batch=16))  # type: ignore[arg-type]

@@ -254,6 +254,21 @@ def test_a_known_end_of_a_list_ends_the_epoch_without_the_lengths_of_others() ->
     assert rows_of_step(position, len(run.steps) + 9, {}, KEEP) == []
 
 
+def test_steps_behind_a_position_are_not_known_if_a_source_may_end_before_them() -> None:
+    run = Delivery(job_of(2, 2, [40, 40], types_pb2.DROP_SOURCE), 2)
+    for _ in range(5):
+        run.step()
+    position = run.position(0)
+    assert sorted(ask(position, 4)) == sorted(row for rows in run.steps[4] for row in rows)
+    with pytest.raises(PositionError, match=r"step 5 is behind the position.*onExhausted: Drop"):
+        ask(position, 5)
+    assert {
+        step_of_row(position, s, r, dict.fromkeys(range(80), 9), KEEP)
+        for s in range(3)
+        for r in range(9)
+    } <= {None, *range(5)}
+
+
 def test_only_splits_of_steps_before_the_position_are_searched() -> None:
     run = Delivery(job_of(1, 3, [2, 2], types_pb2.REPEAT))
     for _ in range(4):

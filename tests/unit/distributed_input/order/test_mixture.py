@@ -219,6 +219,27 @@ def test_the_rows_of_several_steps_are_the_sum_of_theirs(
     assert (mixer.between(first, first + steps) == expected).all()
 
 
+def test_sources_are_left_out_from_a_step_on() -> None:
+    log = [
+        types_pb2.Weights(step=at, weights=weights)
+        for at, weights in ((0, [1, 2, 3]), (5, [2, 4, 0]), (9, [0, 0, 1]), (12, [1, 1, 1]))
+    ]
+
+    def left(step: int, *sources: int) -> list[tuple[int, list[int]]]:
+        return [(one.step, list(one.weights)) for one in mixture.without(log, step, sources)]
+
+    first = (0, [1, 2, 3])
+    assert left(3, 2) == [first, (3, [1, 2, 0]), (5, [1, 2, 0]), (12, [1, 1, 0])]
+    assert left(5, 0) == [first, (5, [0, 1, 0]), (9, [0, 0, 1]), (12, [0, 1, 1])]
+    assert left(3, 1, 2) == [first, (3, [1, 0, 0]), (5, [1, 0, 0]), (12, [1, 0, 0])]
+    assert left(10, 0) == [
+        *(first, (5, [2, 4, 0]), (9, [0, 0, 1])),
+        *((10, [0, 0, 1]), (12, [0, 1, 1])),
+    ]
+    assert left(10, 2) == []
+    assert left(3, 0, 1, 2) == []
+
+
 def test_many_steps_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     mixer = Mixer(job(), [entry(0, 1, 2, 3)])
     expected = mixer.between(3, 40)

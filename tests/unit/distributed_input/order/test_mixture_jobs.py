@@ -81,6 +81,21 @@ def test_a_mixture_has_the_splits_and_lists_of_all_sources() -> None:
     assert {(one.batch, one.quota) for one in shares} == {(8, 4)}
 
 
+@pytest.mark.parametrize(
+    ("exhausted", "some", "every"),
+    [("repeat", True, True), ("stop", False, True), ("drop", True, True)],
+)
+def test_a_mixture_may_never_end(exhausted: str, some: bool, every: bool) -> None:
+    mixed = dataclasses.replace(CONFIG.mixture, on_exhausted=exhausted)
+    draft = job_of_config("train", dataclasses.replace(CONFIG, mixture=mixed))
+    books, web = (described(mixture_jobs.source_draft(draft, one)) for one in draft.sources)
+    assert mixture_jobs.combine(draft, [books, web]).infinite is (exhausted == "repeat")
+    books.infinite = True
+    assert mixture_jobs.combine(draft, [books, web]).infinite is some
+    web.infinite = True
+    assert mixture_jobs.combine(draft, [books, web]).infinite is every
+
+
 def test_a_mixture_is_a_completion_of_its_draft_alone() -> None:
     draft, job = drafts()[0], complete()
     assert jobs.is_completed(draft, job)

@@ -75,7 +75,7 @@ class PartitionFact(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., split_rows: _Optional[_Iterable[int]] = ..., rows_seen: _Optional[int] = ..., ended: bool = ..., first_ordinal: _Optional[int] = ..., first_rows: _Optional[int] = ..., remade: _Optional[int] = ...) -> None: ...
 
 class ConsumerHeartbeatRequest(_message.Message):
-    __slots__ = ("job", "index", "count", "incarnation", "facts", "epoch", "rows", "batches", "wait_seconds", "wall_seconds", "buffer_fill", "replay_mismatches", "finished", "useful_workers", "protocol", "waiting_for", "run", "no_trainer", "pod", "received", "pauses", "useful_limit", "sources", "failed")
+    __slots__ = ("job", "index", "count", "incarnation", "facts", "epoch", "rows", "batches", "wait_seconds", "wall_seconds", "buffer_fill", "replay_mismatches", "finished", "useful_workers", "protocol", "waiting_for", "run", "no_trainer", "pod", "received", "pauses", "useful_limit", "sources", "weights", "failed")
     JOB_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +99,7 @@ class ConsumerHeartbeatRequest(_message.Message):
     PAUSES_FIELD_NUMBER: _ClassVar[int]
     USEFUL_LIMIT_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     job: str
     index: int
@@ -123,8 +124,9 @@ class ConsumerHeartbeatRequest(_message.Message):
     pauses: bool
     useful_limit: str
     sources: _containers.RepeatedCompositeFieldContainer[_types_pb2.SourceTotals]
+    weights: _types_pb2.Weights
     failed: str
-    def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., incarnation: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., epoch: _Optional[int] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., buffer_fill: _Optional[float] = ..., replay_mismatches: _Optional[int] = ..., finished: bool = ..., useful_workers: _Optional[int] = ..., protocol: _Optional[int] = ..., waiting_for: _Optional[str] = ..., run: _Optional[str] = ..., no_trainer: bool = ..., pod: _Optional[str] = ..., received: _Optional[_Union[_types_pb2.ReceivedTotals, _Mapping]] = ..., pauses: bool = ..., useful_limit: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[_types_pb2.SourceTotals, _Mapping]]] = ..., failed: _Optional[str] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., index: _Optional[int] = ..., count: _Optional[int] = ..., incarnation: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[PartitionFact, _Mapping]]] = ..., epoch: _Optional[int] = ..., rows: _Optional[int] = ..., batches: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., wall_seconds: _Optional[float] = ..., buffer_fill: _Optional[float] = ..., replay_mismatches: _Optional[int] = ..., finished: bool = ..., useful_workers: _Optional[int] = ..., protocol: _Optional[int] = ..., waiting_for: _Optional[str] = ..., run: _Optional[str] = ..., no_trainer: bool = ..., pod: _Optional[str] = ..., received: _Optional[_Union[_types_pb2.ReceivedTotals, _Mapping]] = ..., pauses: bool = ..., useful_limit: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[_types_pb2.SourceTotals, _Mapping]]] = ..., weights: _Optional[_Union[_types_pb2.Weights, _Mapping]] = ..., failed: _Optional[str] = ...) -> None: ...
 
 class ConsumerHeartbeatResponse(_message.Message):
     __slots__ = ("dispatcher_id", "workers", "facts", "fenced", "job_unknown", "interval_seconds", "fenced_by", "contradiction", "run", "failed", "failed_epoch")

@@ -21,6 +21,7 @@ class Exhaustion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REPEAT: _ClassVar[Exhaustion]
     STOP: _ClassVar[Exhaustion]
+    DROP_SOURCE: _ClassVar[Exhaustion]
 DISTRIBUTED_EPOCH: ProcessingMode
 PARALLEL_EPOCHS: ProcessingMode
 KEEP: Remainder
@@ -28,6 +29,7 @@ DROP: Remainder
 PAD: Remainder
 REPEAT: Exhaustion
 STOP: Exhaustion
+DROP_SOURCE: Exhaustion
 
 class ReceivedTotals(_message.Message):
     __slots__ = ("trainer", "rows", "batches", "wait_seconds", "wall_seconds")
@@ -164,12 +166,28 @@ class Job(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ..., indexed_rows: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[Weights, _Mapping]]] = ..., exhaustion: _Optional[_Union[Exhaustion, str]] = ..., bad_records: _Optional[_Union[BadRecords, _Mapping]] = ...) -> None: ...
 
 class BadRecords(_message.Message):
-    __slots__ = ("per_split", "percent")
+    __slots__ = ("per_split", "percent", "excluded")
     PER_SPLIT_FIELD_NUMBER: _ClassVar[int]
     PERCENT_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_FIELD_NUMBER: _ClassVar[int]
     per_split: int
     percent: int
-    def __init__(self, per_split: _Optional[int] = ..., percent: _Optional[int] = ...) -> None: ...
+    excluded: _containers.RepeatedCompositeFieldContainer[ExcludedRecord]
+    def __init__(self, per_split: _Optional[int] = ..., percent: _Optional[int] = ..., excluded: _Optional[_Iterable[_Union[ExcludedRecord, _Mapping]]] = ...) -> None: ...
+
+class ExcludedRecord(_message.Message):
+    __slots__ = ("step", "index", "file", "epoch", "split")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    step: str
+    index: int
+    file: str
+    epoch: int
+    split: int
+    def __init__(self, step: _Optional[str] = ..., index: _Optional[int] = ..., file: _Optional[str] = ..., epoch: _Optional[int] = ..., split: _Optional[int] = ...) -> None: ...
 
 class SkippedRecord(_message.Message):
     __slots__ = ("dataset", "first_run", "epoch", "split", "step", "index", "file", "record", "error")

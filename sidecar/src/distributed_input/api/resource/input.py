@@ -29,6 +29,7 @@ from distributed_input.api.config import (
     InputConfig,
     MixtureConfig,
     PackingConfig,
+    SourceLimits,
 )
 from distributed_input.api.resource.base import Section, cel, immutable
 from distributed_input.api.resource.scalars import (
@@ -271,6 +272,20 @@ class InputSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_sources(self) -> InputSpec:
+        sources = self.mixture.weights if self.mixture is not None else {}
+        named = [("exclude", one.source) for one in self.bad_records.exclude if one.source]
+        named += [("sources", name) for name in self.bad_records.sources]
+        for field, name in named:
+            if name not in sources:
+                raise problem(
+                    f"{name!r} is not a source of mixture.weights: correct or remove it",
+                    "badRecords",
+                    field,
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_packing(self) -> InputSpec:
         if self.packing is not None and self.dataset.entry_point is None:
             raise problem(
@@ -337,6 +352,14 @@ def input_config(resource: DistributedInput) -> InputConfig:
             to_snake(spec.bad_records.on_error),
             spec.bad_records.max_per_split,
             spec.bad_records.max_percent,
+            {
+                name: SourceLimits(limits.max_per_split, limits.max_percent)
+                for name, limits in spec.bad_records.sources.items()
+            },
+            tuple(
+                {name: getattr(one, name) for name in type(one).model_fields}
+                for one in spec.bad_records.exclude
+            ),
         ),
         packing=_packing_config(spec.packing),
     )

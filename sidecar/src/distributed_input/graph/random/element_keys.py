@@ -25,7 +25,7 @@ from tensorflow.core.framework import function_pb2
 from distributed_input.graph.definition import node_defs
 from distributed_input.graph.definition.datasets import FILTERS, FLATTENS, MAPS, kind
 from distributed_input.graph.definition.node_defs import FunctionDef, GraphDef, NodeDef
-from distributed_input.graph.definition.random_ops import attr_seeds
+from distributed_input.graph.definition.random_ops import attr_seeds, seed_inputs
 from distributed_input.graph.random import generators, stateless_ops
 from distributed_input.graph.random.function_bodies import (
     FunctionBody,
@@ -46,6 +46,7 @@ _PER_ELEMENT = MAPS | FLATTENS | {"MapAndBatch"}
 _SELECTING = FILTERS | {"TakeWhile"}
 """Datasets that return the elements of their first input for which a function is true."""
 _ZIP = "/element_keys/zip"
+_NUMBERS, _SELECTED = "/element_keys/numbers", "/element_keys/selected"
 DROPS_KEY = "distributed_input_drop_key_"
 """The names of the functions of `_drop_keys` begin with it."""
 _OLD_LOOPS = frozenset(["Enter", "RefEnter", "NextIteration"])  # a node runs several times
@@ -229,6 +230,13 @@ def has_keys(node: NodeDef) -> bool:
     return node.op == "ZipDataset" and node.name.endswith(_ZIP)
 
 
+def reorders(node: NodeDef) -> bool:
+    """Return whether an op may draw which elements it returns, or their order."""
+    return node.name.endswith(_SELECTED) or (
+        seed_inputs(node.op) is not None and not node.name.endswith(_NUMBERS)
+    )
+
+
 def _takes_keys(node: NodeDef) -> bool:
     """Return whether a dataset op calls one function for each element of its first input."""
     return kind(node.op) in _PER_ELEMENT | _SELECTING
@@ -252,7 +260,7 @@ def _add_keys(
         return str(node_defs.add_const(nodes, f"{name}/{part}", value, dtype).name) + output
 
     generator = add("DummySeedGenerator", "generator", ())
-    numbers = add("RandomDatasetV2", "numbers", (*seeds, generator.name + handle))
+    numbers = add("RandomDatasetV2", _NUMBERS.rpartition("/")[2], (*seeds, generator.name + handle))
     numbers.attr["rerandomize_each_iteration"].b = True
     _describe(numbers, [_INT64], [_shape([])])
     size = add_const("size", 2, tf.int64)
@@ -279,7 +287,7 @@ def _drop_keys(
         return None
     selecting = nodes.add()
     selecting.CopyFrom(node)
-    selecting.name = f"{node.name}/element_keys/selected"
+    selecting.name = node.name + _SELECTED
     shapes = list(selecting.attr["output_shapes"].list.shape)
     for attribute in ("output_types", "output_shapes"):
         selecting.attr[attribute].Clear()

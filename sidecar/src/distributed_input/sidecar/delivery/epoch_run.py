@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from distributed_input.api.errors import DatasetFnError, DistributedInputError
 from distributed_input.api.proto import dispatcher_pb2, trainer_pb2, types_pb2
 from distributed_input.api.protocol import FAILURE_CHARACTERS
 from distributed_input.link.errors import Cancelled, internal_error
+from distributed_input.order import mixture
 from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
@@ -122,6 +123,15 @@ class EpochRun:
         """Return the facts about the partitions read, for the other consumers."""
         return self._reader.facts()
 
+    @property
+    def weights(self) -> types_pb2.Weights | None:
+        """The weights of a mixture in force at the position where the epoch resumes, if any."""
+        position = self.request.position
+        if position is None or not self._job.sources:
+            return None
+        log = mixture.log_of(position, self._job)
+        return mixture.log_from(mixture.next_step(position), log)[0]
+
     # The thread.
 
     def _run(self) -> None:
@@ -178,16 +188,10 @@ class EpochRun:
 
     def _deliver(self, steps: EpochSteps, writers: list[UnitWriter]) -> bool:
         batch = self._share.batch
-        index = 0
-        for block in steps.next(batch):
-            if not writers[index].room:
-                if not self._drop:
-                    self._send(writers[index], writers[index].after)
-                index += 1
-            self._add(writers[index], block)
-            if not writers[index].room:
-                self._mark(steps, writers[index], index + 1)
+        index = self._fill(steps, writers)
         rows = sum(writer.rows for writer in writers)
+        if ended := steps.ended_sources():
+            return self._leave_out(steps, ended) or self._end(steps, rows)
         # With drop, the others are asked only once our own rows are here and reported. Otherwise
         # all consumers would wait for each other.
         if rows == batch and not (self._drop and not steps.barrier.all_have_full_step(steps.done)):
@@ -203,6 +207,27 @@ class EpochRun:
             self._send(writers[index], writers[index].after)
             return True
         return self._finish_short(steps, writers[index:], index)
+
+    def _fill(self, steps: EpochSteps, writers: list[UnitWriter]) -> int:
+        """Add the rows of the next step. Return the index of the last writer that has any."""
+        index = 0
+        for block in steps.next(self._share.batch):
+            if not writers[index].room:
+                if not self._drop:
+                    self._send(writers[index], writers[index].after)
+                index += 1
+            self._add(writers[index], block)
+            if not writers[index].room:
+                self._mark(steps, writers[index], index + 1)
+        return index
+
+    def _leave_out(self, steps: EpochSteps, sources: Collection[int]) -> bool:
+        """Go on without sources of a mixture that have ended. Return False if none is left."""
+        self._exchange.request_heartbeat()  # the others wait for the facts of this step
+        self._position_due = float("-inf")  # the trainer does not know the weights behind it
+        names = [self._job.sources[one].entry_point.source for one in sorted(sources)]
+        _log.info("sources have ended", epoch=self.request.epoch, sources=names)
+        return steps.leave_out(sources)
 
     def _add(self, writer: UnitWriter, block: RowBlock) -> None:
         writer.add(block)

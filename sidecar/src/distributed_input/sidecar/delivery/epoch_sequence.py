@@ -136,6 +136,12 @@ class EpochSequence:
         run = self._read
         return run.failed if run is not None else ""
 
+    @property
+    def weights(self) -> types_pb2.Weights | None:
+        """The weights of a mixture where the trainer continued; None if it did not."""
+        run = self._read
+        return run.weights if run is not None else None
+
     def fail(self, generation: int, error: str) -> None:
         """Record an error of the loop over an epoch, if it has one and still reads the epoch."""
         run = self._read

@@ -385,6 +385,7 @@ class DispatcherLink:
             received=stats.received,
             pod=self._pod,
             sources=stats.sources,
+            weights=stats.weights,
             failed=stats.failed or self.contradiction,  # so that the others do not wait
         )
 
@@ -480,6 +481,6 @@ class DispatcherLink:
 
 def _contradiction_error(contradiction: str) -> ReplayError:
     return ReplayError(
-        f"{contradiction}. All trainers must stop. Make the dataset a function of its files, its "
-        "arguments and context.seed, do not change files during a run, and start the trainers again"
+        f"{contradiction}. All trainers must stop. Then start them again, from a checkpoint before "
+        "that"
     )

@@ -35,6 +35,7 @@ class ConsumerStats:
     pauses: bool = False
     failed: str = ""
     sources: Sequence[types_pb2.SourceTotals] = ()
+    weights: types_pb2.Weights | None = None
 
     def after(self, earlier: ConsumerStats) -> ConsumerStats:
         """Return these values with the counts of an earlier connection added."""

@@ -541,6 +541,7 @@ class ReaderGroup:
             received=times[0].received,
             pauses=any(one.trainer_pauses for one in outboxes),
             failed=self._epochs.failed,
+            weights=self._epochs.weights,
         )
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:

@@ -291,6 +291,7 @@ class TrainerSession:
             received=times.received,
             pauses=outbox.trainer_pauses,
             failed=epochs.failed,
+            weights=epochs.weights,
         )
 
     def facts(self) -> list[dispatcher_pb2.PartitionFact]:

@@ -84,10 +84,21 @@ class EpochReader:
     def open(self, partition: int, start: PartitionPosition) -> None:
         """Read a partition from `start` on, instead of where it was opened before."""
         with self._lock:
-            if partition in self.partitions:
-                self.partitions[partition].close()
+            before = self.partitions.get(partition)
+            if before is not None:
+                before.close()
             splits = self.plan.deal[partition]
-            self.partitions[partition] = PartitionReader(self._context, splits, start)
+            reader = PartitionReader(
+                self._context, splits, start, before.rows_seen if before else 0
+            )
+            if self._adapted_at is not None:
+                reader.read_ahead(self.source.read_ahead.splits)
+            self.partitions[partition] = reader
+
+    def leave(self, partition: int, at: PartitionPosition) -> None:
+        """Read no more of a partition, which stays where it was at `at`. Its facts stay."""
+        with self._lock:
+            self.partitions[partition].close(at)
 
     def read_ahead(self) -> None:
         """Open splits ahead of need, up to the number that is useful now.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import splits as assignment
-from distributed_input.order.mixture import lists_of, log_from
+from distributed_input.order.mixture import lists_of, log_from, without
 from distributed_input.order.repeated_splits import SPLIT_MASK
 from distributed_input.order.share import Share
 from distributed_input.rows.blocks import RowBlock
@@ -50,6 +50,8 @@ class EpochSteps:
             )
         self.barrier = self.mixed or StepBarrier(reader, share, base_rows)
         self.done = 0
+        self._starts: Mapping[int, PartitionPosition] = {}  # of the lists, before the next step
+        self._short: set[int] = set()  # lists with too few rows for the next step
         self._reader = reader
         self._job = reader.source.job
         self._share = share
@@ -79,6 +81,8 @@ class EpochSteps:
 
         No block crosses the border of a unit, which comes every `unit_rows` rows.
         """
+        if self._drops_sources:
+            self._starts, self._short = self._reader.positions(), set()
         turns = self._turns(rows)
         room = unit_rows = self._share.unit_rows
         got: int | None = None
@@ -105,7 +109,44 @@ class EpochSteps:
             return
         for one, wanted in self.mixed.turns(self.done):
             if (yield one, wanted) < wanted:
-                return  # the epoch ends before this step
+                if not self._drops_sources:
+                    return  # the epoch ends before this step
+                self._short.add(one)
+
+    @property
+    def _drops_sources(self) -> bool:
+        return self.mixed is not None and self._job.exhaustion == types_pb2.DROP_SOURCE
+
+    def ended_sources(self) -> set[int]:
+        """Return the sources that have too few rows for the step that `next` has read.
+
+        All consumers get the same answer, after they have exchanged facts. Only a mixture that goes
+        on without such sources waits for it.
+        """
+        if self.mixed is None or not self._drops_sources:
+            return set()
+        return self.mixed.short_sources(self.done, self._short)
+
+    def leave_out(self, sources: Collection[int]) -> bool:
+        """Go on without some sources of a mixture, with the step that `next` has read.
+
+        Its rows are read again, with other weights. Return whether a source is left.
+        """
+        assert self.mixed is not None
+        step = self._base_step + self.done
+        log = without(self.mixed.log, step, sources)
+        if not log:
+            return False
+        rows, anchors = self.mixed.rows(self.done).tolist(), self.mixed.anchors(self.done)
+        for one, _ in self.mixed.turns(self.done):
+            if one // self._job.partitions in sources:
+                self._reader.leave(one, self._starts[one])
+            else:
+                self._reader.open(one, self._starts[one])
+        self._base_step, self._base_rows, self.done = step, rows, 0
+        self.mixed = MixedSteps(self._reader, self._share, log, step, rows, anchors)
+        self.barrier = self.mixed
+        return True
 
     def close(self) -> None:
         """Close the streams of all partitions."""

@@ -9,7 +9,7 @@ has rows.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -106,6 +106,26 @@ class MixedSteps:
                 source.exchange.request_heartbeat()
             if min(left.values()) >= 0:
                 return True
+            deadline.observe({one: (each.rows_seen, each.replayed) for one, each in known.items()})
+            self._reader.wait_facts("the other trainers' rows of a mixture", deadline)
+
+    def short_sources(self, steps: int, own: Collection[int]) -> set[int]:
+        """Wait until the facts show which sources have too few rows for the step after `steps`.
+
+        All consumers get the same answer.
+
+        Args:
+            steps: steps since the base.
+            own: lists of this consumer that have too few. All others of it have enough.
+        """
+        needed = self.rows(steps) + self._mixer.takes(self._base_step + steps)
+        source, epoch = self._reader.source, self._reader.plan.epoch
+        deadline = ProgressDeadline(source.timeout_seconds)
+        while True:
+            known = {one: source.facts.of(epoch, one) for one in self._others}
+            short = {one for one, facts in known.items() if facts.rows_seen < needed[one]}
+            if all(known[one].ended for one in short):
+                return {one // self._job.partitions for one in (*own, *short)}
             deadline.observe({one: (each.rows_seen, each.replayed) for one, each in known.items()})
             self._reader.wait_facts("the other trainers' rows of a mixture", deadline)
 

@@ -42,6 +42,7 @@ class PartitionReader:
         context: values that the streams of the epoch share.
         splits: the partition's splits, in order.
         start: where to begin.
+        seen: rows that the partition is known to have.
 
     Attributes:
         ended: whether the last row was taken.
@@ -52,7 +53,11 @@ class PartitionReader:
     """
 
     def __init__(
-        self, context: StreamContext, splits: Sequence[int], start: PartitionPosition
+        self,
+        context: StreamContext,
+        splits: Sequence[int],
+        start: PartitionPosition,
+        seen: int = 0,
     ) -> None:
         self.rows = start.rows
         self.first_ordinal = start.ordinal
@@ -68,7 +73,7 @@ class PartitionReader:
         self._total_replayed = 0  # of the splits before the head
         self._streams: deque[SplitStream] = deque()
         self._next = start.ordinal  # the next split to open
-        self._seen_at_close = 0
+        self._seen_before = seen
         self._last_state: PartitionPosition | None = None  # when it was closed
         self._closed = False
         self._start_prefix = start.prefix
@@ -78,7 +83,7 @@ class PartitionReader:
     def read_ahead(self, splits: int) -> None:
         """Keep `splits` splits open behind the one that is read, from now on."""
         self._read_ahead = splits
-        if not self.ended:
+        if not (self.ended or self._closed):
             self._open_more()
 
     def next(self, rows: int) -> list[RowBlock]:
@@ -225,7 +230,7 @@ class PartitionReader:
             seen += stream.received
             if stream.total is None:
                 break
-        return max(seen, self._seen_at_close)
+        return max(seen, self._seen_before)
 
     def state(self) -> PartitionPosition:
         """Return the row up to which the partition is taken."""
@@ -266,9 +271,9 @@ class PartitionReader:
         """Rows that the present worker has replayed before the next row comes."""
         return self._streams[0].replayed if self._streams else 0
 
-    def close(self) -> None:
-        """Close all streams."""
-        self._seen_at_close, self._last_state = self.rows_seen, self.state()
+    def close(self, at: PartitionPosition | None = None) -> None:
+        """Close all streams. The reader then stands where it does, or at an earlier row."""
+        self._seen_before, self._last_state = self.rows_seen, at or self.state()
         self._closed = True
         for stream in self._streams:
             stream.close()

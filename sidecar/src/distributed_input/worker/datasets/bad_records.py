@@ -39,6 +39,7 @@ _FREE = 10  # records that the share does not count
 _SHOWN = 80  # bytes of a record
 _MAX_KEPT = 2000  # records
 _NEW, _REPEATED = 100, 20  # records in a heartbeat
+_EXCLUDED = "excluded by spec.badRecords.exclude"
 
 
 def is_of_record(error: BaseException) -> bool:
@@ -147,6 +148,9 @@ class SplitErrors:
         epoch: index of the epoch.
         split: index of the split.
         skipped: gets the records.
+
+    Attributes:
+        excluded: the records of the split that are left out without reading them.
     """
 
     def __init__(self, job: types_pb2.Job, epoch: int, split: int, skipped: SkippedRecords) -> None:
@@ -154,6 +158,34 @@ class SplitErrors:
         self._lock = threading.Lock()  # a parallel map fails in several threads
         self._found: set[tuple[str, str, int]] = set()
         self._last: dict[tuple[str, str], int] = {}
+        self.excluded = [
+            one
+            for one in job.bad_records.excluded
+            if (not one.HasField("epoch") or one.epoch == epoch)
+            and (not one.HasField("split") or one.split == split)
+        ]
+
+    def indexes(self, step: str) -> list[int]:
+        """Return the indexes at which a step may have excluded records, in order."""
+        return sorted({one.index for one in self.excluded if one.step == step})
+
+    def exclude(
+        self,
+        step: str,
+        index: int,
+        strings: Sequence[bytes] = (),
+        sources: int = 0,
+        is_shared: bool = False,
+    ) -> bool:
+        """Return whether a record is excluded. Then it is left out; see `skip`."""
+        files = {one.file for one in self.excluded if (one.step, one.index) == (step, index)}
+        if not files:
+            return False
+        record = self._record(_EXCLUDED, step, index, strings, sources, is_shared)
+        if files.isdisjoint(["", record.file]):
+            return False
+        self._skipped.add(record)
+        return True
 
     def skip(
         self,
@@ -175,14 +207,30 @@ class SplitErrors:
             is_shared: whether all splits compute the record.
 
         Raises:
-            BaseException: `error`, if it is not known to be of the record.
+            BaseException: `error`, if it is not known to be of the record, or the job leaves out
+                no records that fail.
             DatasetFnError: the split leaves out more than the job allows.
         """
-        if not is_of_record(error):
+        if self.exclude(step, index, strings, sources, is_shared):
+            return
+        if not self._job.bad_records.per_split or not is_of_record(error):
             raise error
+        record = self._record(first_line(error), step, index, strings, sources, is_shared)
+        self._check_limits(record)
+        self._skipped.add(record)
+
+    def _record(
+        self,
+        error: str,
+        step: str,
+        index: int,
+        strings: Sequence[bytes],
+        sources: int,
+        is_shared: bool,
+    ) -> types_pb2.SkippedRecord:
         files, texts = strings[:sources], strings[sources:]
         file = next((text for one in files if (text := _text(one, _MAX_TEXT))), "")
-        record = types_pb2.SkippedRecord(
+        return types_pb2.SkippedRecord(
             dataset=dataset_name(self._job),
             first_run=self._job.first_run,
             epoch=self._epoch,
@@ -191,10 +239,8 @@ class SplitErrors:
             index=index,
             file=file,
             record=next((text for one in texts if (text := _text(one, _SHOWN))), ""),
-            error=first_line(error),
+            error=error,
         )
-        self._check_limits(record)
-        self._skipped.add(record)
 
     def _check_limits(self, record: types_pb2.SkippedRecord) -> None:
         with self._lock:

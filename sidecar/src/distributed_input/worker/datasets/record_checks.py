@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from distributed_input.api.errors import DatasetFnError
 from distributed_input.graph import record_guards
 from distributed_input.graph.definition.node_defs import GraphDef
 from distributed_input.graph.record_guards import CheckMap, Guards
@@ -21,7 +22,7 @@ _HEADER = struct.Struct("<QI")  # the length of a record, and its checksum
 _FOOTER_BYTES = 4  # the checksum of the record
 _SEARCHED_BYTES = 1 << 20  # at once
 _BUFFER_BYTES = 1 << 20
-_READER = "TFRecordDataset"
+READER = "TFRecordDataset"
 
 
 def guard(graph_def: GraphDef, errors: SplitErrors, has_files: bool) -> tuple[GraphDef, Guards]:
@@ -39,15 +40,17 @@ def guard(graph_def: GraphDef, errors: SplitErrors, has_files: bool) -> tuple[Gr
             dataset: tf.Tensor, name: tf.Tensor, index: tf.Tensor, strings: Sequence[tf.Tensor]
         ) -> bool:
             guarded = guards.maps[name.numpy().decode()]
+            values = [bytes(one.numpy()) for one in strings if not one.shape.rank]
+            is_scalar = [not one.shape.rank for one in strings]
+            place = int(index), values, sum(is_scalar[: guarded.sources]), guarded.is_shared
+            if errors.exclude(guarded.function, *place):
+                return False
             try:
                 tf.raw_ops.DatasetToSingleElement(
                     dataset=dataset, output_types=guarded.types, output_shapes=guarded.shapes
                 )
             except Exception as error:  # noqa: BLE001 - raised again, unless it is of the record
-                values = [bytes(one.numpy()) for one in strings if not one.shape.rank]
-                is_scalar = [not one.shape.rank for one in strings]
-                sources = sum(is_scalar[: guarded.sources])
-                errors.skip(error, guarded.function, int(index), values, sources, guarded.is_shared)
+                errors.skip(error, guarded.function, *place)
                 return False
             return True
 
@@ -57,7 +60,39 @@ def guard(graph_def: GraphDef, errors: SplitErrors, has_files: bool) -> tuple[Gr
         parts = list(find_parts(file.numpy().decode(), compression.numpy().decode(), errors))
         return [offset for offset, _ in parts], [count for _, count in parts]
 
-    return record_guards.guard(graph_def, check_map, check_file if has_files else None)
+    excluded = {one.step: errors.indexes(one.step) for one in errors.excluded}
+    result, guards = record_guards.guard(
+        graph_def, check_map, check_file if has_files else None, excluded
+    )
+    _check_excluded(errors, guards)
+    return result, guards
+
+
+def _check_excluded(errors: SplitErrors, guards: Guards) -> None:
+    """Raise DatasetFnError if the excluded records of a split are not known for certain."""
+    for one in errors.excluded:
+        if one.step == READER and guards.readers:
+            continue
+        found = [each for each in guards.maps.values() if each.function == one.step]
+        problem = ""
+        if len(found) != 1:
+            steps = ", ".join(each.function for each in guards.maps.values())
+            problem = (
+                f"the split has {len(found)} such steps. Its maps of single records are "
+                f"{steps or 'missing'}. Correct the name, or give each map a named function"
+            )
+        elif found[0].is_in_function and not one.file:
+            problem = "this step runs for several files. Set the file"
+        elif found[0].is_shared and one.HasField("split"):
+            problem = "all splits get the records of this step. Remove the split"
+        elif found[0].has_random_order and not one.HasField("epoch"):
+            problem = (
+                "a shuffle comes before this step, so that each epoch has another record at this "
+                "index. Set the epoch, or shuffle after the step"
+            )
+        if problem:
+            where = f"spec.badRecords.exclude: record {one.index} of {one.step}"
+            raise DatasetFnError(f"{where}: {problem}")
 
 
 def find_parts(file: str, compression: str, errors: SplitErrors) -> list[tuple[int, int]]:
@@ -78,20 +113,58 @@ def find_parts(file: str, compression: str, errors: SplitErrors) -> list[tuple[i
             error = raised
             # Errors of storage are errors of `_count`: it has read the same bytes.
             count = _count(part.ignore_errors())
-        if count:
-            parts.append((offset, count))
+        parts += _without_excluded(file, compression, offset, records, count, errors)
         if error is None:
             return parts
         records += count
         found = _CORRUPT.search(error.message)
         if compression or found is None:
             raise error
-        errors.skip(error, _READER, records, [file.encode()], 1)
+        errors.skip(error, READER, records, [file.encode()], 1)
         records += 1
         following = _following(file, int(found.group(1)))
         if following is None:
             return parts
         offset = following
+
+
+def _without_excluded(
+    file: str, compression: str, offset: int, first: int, count: int, errors: SplitErrors
+) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a part without its excluded records.
+
+    Args:
+        file: name of the file.
+        compression: its compression.
+        offset: offset of the part.
+        first: index of its first record.
+        count: number of its records.
+        errors: has the excluded records.
+    """
+    end = first + count
+    for index in errors.indexes(READER):
+        if first <= index < end and errors.exclude(READER, index, [file.encode()], 1):
+            if compression:
+                raise DatasetFnError(
+                    f"spec.badRecords.exclude: {file} is compressed, so that it cannot be read "
+                    "without one record. Exclude it at the map that parses it"
+                )
+            if index > first:
+                yield offset, index - first
+            offset = _behind(file, offset, index + 1 - first)
+            first = index + 1
+    if end > first:
+        yield offset, end - first
+
+
+def _behind(file: str, offset: int, records: int) -> int:
+    """Return the offset behind valid records."""
+    with tf.io.gfile.GFile(file, "rb") as opened:
+        for _ in range(records):
+            opened.seek(offset)
+            length, _ = _HEADER.unpack(opened.read(_HEADER.size))
+            offset += _HEADER.size + length + _FOOTER_BYTES
+    return offset
 
 
 def _records(file: str, compression: str, offset: int) -> tf.data.Dataset:

@@ -57,6 +57,7 @@ from distributed_input.worker.datasets.iterator_state import identify
 from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
+INDEXED = "__getitem__"
 _log = logs.get("worker.datasets")
 _MAX_ARRAYS = 10_000
 _MAX_BYTES = 64 << 20
@@ -187,8 +188,11 @@ class SplitOpener:
         if isinstance(found, Indexed) or job.indexed_rows:
             definitions.check_indexed(job, found)
             skipped = 0 if job.batched else skipped  # an item has many rows
-            failed = guards and functools.partial(guards.errors.skip, step="__getitem__")
-            elements = found.rows(split, job.num_splits, seed, epoch, skipped, failed)
+            failed = guards and functools.partial(guards.errors.skip, step=INDEXED)
+            excludes = None
+            if guards and guards.errors.excluded:
+                excludes = functools.partial(guards.errors.exclude, INDEXED)
+            elements = found.rows(split, job.num_splits, seed, epoch, skipped, failed, excludes)
             return SplitIterator(
                 elements, row, job.batched, from_python=True, is_indexed=True, skipped=skipped
             )

@@ -24,8 +24,9 @@ from distributed_input.worker.datasets.bad_records import (
     SplitErrors,
     is_of_record,
 )
+from distributed_input.worker.datasets.record_checks import READER
 from distributed_input.worker.datasets.split_iterator import SplitIterator
-from distributed_input.worker.datasets.split_opener import RecordGuards, SplitOpener
+from distributed_input.worker.datasets.split_opener import INDEXED, RecordGuards, SplitOpener
 from distributed_input.worker.states.saved_state import SavedState, StateError, within
 from distributed_input.worker.states.split_states import SplitStates, is_anchored
 from distributed_input.worker.states.state_files import StoredState
@@ -46,6 +47,10 @@ NO_GRAPH = (
     "spec.badRecords cannot skip this: a Python iterable does not continue after an error. Catch"
     " the error in it, decode in `Dataset.map` with numpy_function, or return a dataset with"
     " `__getitem__`"
+)
+NO_INDEX = (
+    "the records of a Python iterable have no index. Leave them out in the function, or return a"
+    " dataset with `__getitem__`"
 )
 _REPORT_SECONDS = 5.0  # for what the dispatcher gets before a split ends
 _SKIP_SECONDS = 20.0  # nothing is reported meanwhile. A replay takes longer, but reports
@@ -103,14 +108,12 @@ class SplitRunner:
 
         If the job leaves out records that fail, a split with such a record is replayed without it.
         """
-        if not request.job.HasField("bad_records"):
+        guards = self._first_guards(request)
+        if guards is None and not request.job.bad_records.per_split:
             yield from self._blocks(request, counters)
             return
         # Rows are not elements of the maps' inputs, if some of these are left out.
         request.ClearField("anchor_rows")
-        guards: RecordGuards | None = None
-        if request.job.indexed_rows:
-            guards = self._guards(request, has_files=False)
         is_continued = False
         while True:
             sent: RowBlock | None = None
@@ -131,6 +134,22 @@ class SplitRunner:
             if sent is not None:
                 request, is_continued = _behind(request, sent.end_prefix), True
 
+    def _first_guards(self, request: worker_pb2.StreamRequest) -> RecordGuards | None:
+        """Return the guards with which a split is opened first.
+
+        Raises:
+            DatasetFnError: the dataset has no such steps.
+        """
+        guards = self._guards(request, has_files=False)
+        steps = {one.step for one in guards.errors.excluded}
+        if request.job.indexed_rows:
+            if steps - {INDEXED}:
+                raise DatasetFnError(f"spec.badRecords.exclude: the step of a row is {INDEXED}")
+            return guards if steps or request.job.bad_records.per_split else None
+        if steps and is_python(request.job):
+            raise DatasetFnError(f"spec.badRecords.exclude: {NO_INDEX}")
+        return guards._replace(has_files=READER in steps) if steps else None
+
     def _guards(self, request: worker_pb2.StreamRequest, has_files: bool) -> RecordGuards:
         errors = SplitErrors(request.job, request.epoch, request.split, self._skipped)
         return RecordGuards(errors, has_files)
@@ -146,7 +165,7 @@ class SplitRunner:
         None if it ends: the error is not that of a record, or no guard is where it was raised.
         """
         cause = error.__cause__
-        if cause is None or not is_of_record(cause):
+        if not request.job.bad_records.per_split or cause is None or not is_of_record(cause):
             return None
         is_file = isinstance(cause, tf.errors.DataLossError)
         if guards is not None and (guards.has_files or not is_file):

@@ -177,6 +177,7 @@ def test_few_fields_are_required():
         "ConfigMapCode": ["name"],
         "DatasetSpec": ["type"],
         "EntryPointDataset": ["function"],
+        "ExcludedRecord": ["step", "index"],
         "LocalWorkerSpec": ["cpus", "memory"],
         "MixtureSpec": ["weights"],
         "PackingSpec": ["length"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -148,6 +148,7 @@ class GivenSteps:
         self.is_alone = others < 0
         self._run, self._batches, self._others = run, list(batches), others
         self._rows = itertools.count()
+        self.ended: list[set[int]] = []  # after each batch
 
     def next(self, rows: int) -> Iterator[RowBlock]:
         """Yield the blocks of the next batch."""
@@ -171,6 +172,15 @@ class GivenSteps:
         return steps < self._others
 
     all_have_full_step = any_has_rows
+
+    def ended_sources(self) -> set[int]:
+        """Return the sources that have ended."""
+        return self.ended.pop(0) if self.ended else set()
+
+    def leave_out(self, sources: Collection[int]) -> bool:
+        """Add the event. No source is left without two of them."""
+        self._run.add(f"without {sorted(sources)}")
+        return len(sources) < 2
 
 
 class Run:
@@ -202,6 +212,7 @@ class Run:
         share = share_of(self.job, 0, 1 if others < 0 else 2, rows // 2 if rows else 1)
         self.slots = SlotPool(folder / "slots", 64 * ALIGN)
         given: Any = GivenSteps(self, batches, others)
+        self.steps: GivenSteps = given
         monkeypatch.setattr(EpochSteps, "open", lambda *_: given)
         monkeypatch.setattr(EpochReader, "read_ahead", lambda _: self.add("read ahead"))
         monkeypatch.setattr(EpochReader, "close", lambda _: self.add("close"))
@@ -351,6 +362,32 @@ def test_units_that_the_trainer_has_are_read_again(given: Given) -> None:
     run = given([[2, 2, 2, 2]], 0, BEGUN)
     assert run.deliver()[:3] == ["unit 0: 2 3", "unit 1: 4 5", "unit 2: 6 7 at 1.0"]
     assert run.held == [1, 2, 3], "the slot of the unit that is not sent is free for the others"
+
+
+def test_a_step_is_read_again_without_sources_that_have_ended(given: Given) -> None:
+    sources = [types_pb2.Job(num_splits=4) for _ in range(2)]
+    run = given([[2] * 4, [2, 1], [2] * 4, [2] * 4], 9, remainder=types_pb2.DROP, sources=sources)
+    run.steps.ended = [set(), {1}, set(), {0, 1}]
+    again = ["unit 4: 11 12", "unit 5: 13 14", "unit 6: 15 16", "unit 7: 17 18 at 2.0"]
+    assert [event for event in run.deliver() if not event.startswith("others")] == [
+        *(*FIRST, "heartbeat", "without [1]", *again),
+        *("heartbeat", "without [0, 1]", *END, "end 8 8"),
+    ]
+
+
+def test_a_run_has_the_weights_of_its_position(given: Given) -> None:
+    log = [types_pb2.Weights(step=at, weights=[1, at + 1]) for at in (0, 3, 5)]
+    sources = [types_pb2.Job(num_splits=4) for _ in range(2)]
+    run = given([], 2, sources=sources).run
+    assert run.weights is None
+    found = []
+    for step, units in ((2, 0), (2, 1), (4, 0), (4, 1), (9, 0)):
+        position = trainer_pb2.Position(step=step, extra_units=units, weights=log)
+        run.request = EpochRequest(0, 7, position)
+        found.append(run.weights)
+    assert found == [log[0], log[1], log[1], log[2], log[2]]
+    del run._job.sources[:]
+    assert run.weights is None
 
 
 def test_with_another_number_of_consumers_the_first_unit_has_a_position(given: Given) -> None:

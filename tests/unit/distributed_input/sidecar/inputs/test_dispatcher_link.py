@@ -28,7 +28,7 @@ from distributed_input.api.errors import (
 )
 from distributed_input.api.proto import dispatcher_pb2
 from distributed_input.api.proto.dispatcher_pb2 import WorkerInfo
-from distributed_input.api.proto.types_pb2 import Job, SourceTotals
+from distributed_input.api.proto.types_pb2 import Job, SourceTotals, Weights
 from distributed_input.dispatcher.datasets import DatasetStore
 from distributed_input.link.credentials import Credentials
 from distributed_input.sidecar.inputs import dispatcher_link
@@ -356,7 +356,10 @@ def test_a_heartbeat_has_the_consumer_and_its_job(given: Given) -> None:
     assert link._send_heartbeat() == 30.0
     link.register(job(run="r"), b"", soon())
     web = SourceTotals(source="web", rows=3)
-    consumer.current = ConsumerStats(rows=3, finished=True, pauses=True, sources=[web])
+    weights = Weights(step=5, weights=[1, 3])
+    consumer.current = ConsumerStats(
+        rows=3, finished=True, pauses=True, sources=[web], weights=weights
+    )
     link._send_heartbeat()
     link._send_heartbeat(leaving=True)
     first, second, third = dispatcher.requests
@@ -364,6 +367,8 @@ def test_a_heartbeat_has_the_consumer_and_its_job(given: Given) -> None:
     assert (second.job, second.rows, second.finished, second.run) == ("train", 3, True, "r")
     assert (first.pauses, second.pauses) == (False, True)
     assert list(second.sources) == [web]
+    assert second.weights == weights
+    assert not first.HasField("weights")
     assert (first.finished, third.finished) == (False, True)
 
 

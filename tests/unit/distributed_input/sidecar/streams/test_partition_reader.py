@@ -137,6 +137,28 @@ def test_a_closed_reader_has_no_streams(shared: StreamContext) -> None:
     assert (reader.head, reader.problem, reader.replayed) == ("no split", "", 0)
 
 
+def test_a_reader_that_is_left_stands_at_an_earlier_row_and_opens_nothing(
+    shared: StreamContext,
+) -> None:
+    reader = open_at(shared, PartitionPosition())
+    read(shared, reader, 4)
+    before = reader.state()
+    read(shared, reader, ROWS)
+    with shared.lock:
+        seen = reader.rows_seen
+        reader.close(before)
+        reader.read_ahead(3)
+        assert (reader.state(), reader.rows_seen, reader.open_splits) == (before, seen, 0)
+
+
+def test_a_reader_that_is_opened_again_has_seen_as_many_rows(shared: StreamContext) -> None:
+    with shared.lock:
+        reader = PartitionReader(shared, shared.plan.deal[0], PartitionPosition(), ROWS - 1)
+        assert reader.rows_seen == ROWS - 1
+    read(shared, reader, ROWS)
+    assert reader.rows_seen == ROWS
+
+
 def test_a_closed_reader_has_seen_as_many_rows_as_before(shared: StreamContext) -> None:
     """A new dispatcher gets this fact from a consumer whose epoch is over."""
     reader = open_at(shared, PartitionPosition())

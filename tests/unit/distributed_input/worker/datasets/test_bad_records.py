@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import zlib
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -88,6 +89,45 @@ def test_limits(per_split: int, percent: int, step: int, skips: int, field: str)
         errors.skip(ValueError(), "parse", number * step)
     with pytest.raises(DatasetFnError, match=rf"spec\.badRecords\.{field}"):
         errors.skip(ValueError(), "parse", skips * step)
+
+
+def _excluding(skipped: SkippedRecords, per_split: int = 1, **fields: Any) -> SplitErrors:
+    """Return the errors of split 2 in epoch 1. A record of `parse` is excluded."""
+    job = types_pb2.Job(dataset_id="0" * 64)
+    job.bad_records.per_split, job.bad_records.percent = per_split, 100
+    job.bad_records.excluded.add(step="parse", index=7, **fields)
+    return SplitErrors(job, 1, 2, skipped)
+
+
+@pytest.mark.parametrize("fields", [{}, {"file": "/a"}, {"split": 2}, {"epoch": 1}])
+def test_an_excluded_record_is_reported(fields: dict[str, Any]) -> None:
+    skipped = SkippedRecords()
+    assert _excluding(skipped, **fields).exclude("parse", 7, [b"/a"], sources=1)
+    (record,) = skipped.report()
+    assert (record.step, record.index, record.file) == ("parse", 7, "/a")
+    assert record.error == "excluded by spec.badRecords.exclude"
+
+
+@pytest.mark.parametrize("fields", [{"file": "/b"}, {"split": 3}, {"split": 0}, {"epoch": 0}])
+def test_another_record_is_not_excluded(fields: dict[str, Any]) -> None:
+    skipped = SkippedRecords()
+    assert not _excluding(skipped, **fields).exclude("parse", 7, [b"/a"], sources=1)
+    for step, index in (("read", 7), ("parse", 8)):
+        assert not _excluding(skipped).exclude(step, index, [b"/a"], sources=1)
+    assert not skipped.report()
+
+
+def test_an_excluded_record_that_fails_does_not_count() -> None:
+    errors = _excluding(SkippedRecords(), per_split=1)
+    errors.skip(TimeoutError(), "parse", 7)
+    errors.skip(ValueError(), "parse", 8)
+    with pytest.raises(DatasetFnError, match=r"more than 1 records"):
+        errors.skip(ValueError(), "parse", 9)
+
+
+def test_records_that_fail_are_errors_if_only_others_are_excluded() -> None:
+    with pytest.raises(ValueError, match="json"):
+        _excluding(SkippedRecords(), per_split=0).skip(ValueError("json"), "parse", 8)
 
 
 def test_a_replay_adds_nothing() -> None:

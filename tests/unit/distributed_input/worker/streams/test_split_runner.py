@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
@@ -120,6 +121,17 @@ class Splits:
         return SplitIterator(
             elements, ROW, True, state, self.calls, skipped=skipped, may_inline=may_inline
         )
+
+
+@dataclass
+class GuardedSplits(Splits):
+    """A fake `SplitOpener` that notes the guards with which a split was opened."""
+
+    guards: list[Any] = field(default_factory=list)
+
+    def open(self, *of: Any) -> SplitIterator:  # type: ignore[override]
+        self.guards += [*of[7:], None][:1]
+        return super().open(*of[:7])
 
 
 def request_of(start: int = 0, token: bytes = b"", **fields: Any) -> worker_pb2.StreamRequest:
@@ -487,6 +499,45 @@ def test_the_rate_of_a_long_split_is_recorded_while_it_runs(
     while next(blocks).resume_token:
         pass
     assert recorded
+
+
+def excluding(step: str, **fields: Any) -> worker_pb2.StreamRequest:
+    request = request_of(split=2, epoch=1)
+    request.job.bad_records.excluded.add(step=step, index=7, **fields)
+    return request
+
+
+@pytest.mark.parametrize("step", ["parse", "TFRecordDataset"])
+def test_a_split_with_excluded_records_has_guards_from_the_start(step: str) -> None:
+    splits = GuardedSplits()
+    found, _ = run(splits, excluding(step, split=2))
+    assert rows_in(received(found)) == list(range(ROWS))
+    assert [one.has_files for one in splits.guards] == [step == "TFRecordDataset"]
+
+
+@pytest.mark.parametrize("fields", [{"split": 3}, {"epoch": 0}])
+def test_other_splits_have_no_guards(fields: dict[str, int]) -> None:
+    splits = GuardedSplits()
+    run(splits, excluding("parse", **fields))
+    assert set(splits.guards) == {None}
+
+
+def test_records_without_an_index_cannot_be_excluded() -> None:
+    request = excluding("parse")
+    request.job.entry_point.target = "a:b"
+    with pytest.raises(DatasetFnError, match="the records of a Python iterable have no index"):
+        run(GuardedSplits(), request)
+
+
+def test_excluded_rows_of_an_indexed_dataset_have_its_step() -> None:
+    request = excluding("parse")
+    request.job.indexed_rows = ROWS
+    with pytest.raises(DatasetFnError, match="the step of a row is __getitem__"):
+        run(GuardedSplits(), request)
+    splits, request = GuardedSplits(), excluding("__getitem__")
+    request.job.indexed_rows = ROWS
+    run(splits, request)
+    assert None not in splits.guards
 
 
 class Iterables:

@@ -161,19 +161,66 @@ class PackingSpec(Section):
     64."""
 
 
+class ExcludedRecord(Section):
+    """A record, as `distributed-input rows --skipped` names it."""
+
+    step: Annotated[str, Field(min_length=1, max_length=256)] = Field(
+        examples=["Dataset_map_parse"]
+    )
+    """Function or reader that gets the record. Required."""
+    index: Annotated[int, Field(ge=0, le=2**62)]
+    """Index of the record in the input of the step, in its file, or in a dataset that is read by
+    index. Required."""
+    file: Annotated[str, Field(min_length=1, max_length=240)] | None = Field(
+        default=None, examples=["/data/001.tfrecord"]
+    )
+    """File of the record. Default: any."""
+    split: Annotated[int, Field(ge=0, le=65535)] | None = Field(default=None, examples=[3])
+    """Split that reads the record. Default: any."""
+    epoch: Annotated[int, Field(ge=0, le=2**53)] | None = Field(default=None, examples=[1])
+    """Epoch in which the record has this index. Needed if a shuffle comes before the step. Default:
+    any."""
+    source: Annotated[str, Field(min_length=1, max_length=63)] | None = Field(
+        default=None, examples=["books"]
+    )
+    """Source of a mixture. Default: any."""
+
+
+MaxPerSplit = Annotated[int, Field(ge=1, le=100_000)]
+MaxPercent = Annotated[int, Field(ge=1, le=100)]
+
+
+class SourceLimits(Section):
+    """Limits of the records that a source of a mixture may skip."""
+
+    max_per_split: MaxPerSplit | None = Field(default=None, examples=[1000])
+    """Maximum number of records of a split. Default: badRecords.maxPerSplit."""
+    max_percent: MaxPercent | None = Field(default=None, examples=[1])
+    """Maximum share of the records of a split, in percent. Default: badRecords.maxPercent."""
+
+
 class BadRecordsSpec(Section):
-    """Records that cannot be read, parsed or decoded."""
+    """Records that cannot be read, parsed or decoded, and records to leave out."""
 
     on_error: Literal["Fail", "Skip"] = "Fail"
     """Reaction to the error of a record. Fail: the trainer gets the error. Skip: the epoch
     continues without the record, and the status has it. Errors of storage are never skipped.
     Default: Fail."""
-    max_per_split: Annotated[int, Field(ge=1, le=100_000)] = Field(default=100, examples=[1000])
+    max_per_split: MaxPerSplit = Field(default=100, examples=[1000])
     """Maximum number of records that a split may skip in an epoch. More are an error. Default:
     100."""
-    max_percent: Annotated[int, Field(ge=1, le=100)] = Field(default=10, examples=[1])
+    max_percent: MaxPercent = Field(default=10, examples=[1])
     """Maximum share of the records of a split that it may skip, in percent, besides 10 records.
     More are an error. Default: 10."""
+    sources: Annotated[dict[str, SourceLimits], Field(max_length=64)] = Field(
+        default={}, examples=[{"books": {"maxPercent": 1}}]
+    )
+    """Other limits for sources of a mixture, by name. Default: none."""
+    exclude: Annotated[list[ExcludedRecord], Field(max_length=64)] = Field(
+        default=[], examples=[[{"step": "Dataset_map_parse", "index": 17, "split": 3}]]
+    )
+    """Records that are left out without reading them, whatever onError is. They do not count for
+    the limits. A change takes effect when the trainers start again. Default: none."""
 
 
 def _check_union(chosen: str, members: Mapping[str, tuple[str, object]]) -> None:

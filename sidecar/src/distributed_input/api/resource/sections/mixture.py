@@ -58,10 +58,11 @@ class MixtureSpec(Section):
         default=[], examples=[[{"step": 10_000, "weights": {"books": 0.5, "web": 0.5}}]]
     )
     """Changes of the weights, by increasing step. Default: none."""
-    on_exhausted: Literal["Repeat", "Stop"] = "Repeat"
+    on_exhausted: Literal["Repeat", "Stop", "Drop"] = "Repeat"
     """Reaction if a source has no more rows for a partition. Repeat: its next epoch begins there,
     with another shuffle; the epoch of the input never ends. Stop: the epoch of the input ends with
-    the last whole step. Default: Repeat."""
+    the last whole step. Drop: the other sources go on in the proportion of their weights. Default:
+    Repeat."""
 
     @model_validator(mode="after")
     def _check_names(self) -> MixtureSpec:
