@@ -27,10 +27,15 @@ from distributed_input.worker.datasets import entry_points
 
 def graph_of(job: types_pb2.Job, split: int) -> GraphDef:
     """Return the canonical graph of a split in the first epoch."""
+    return _graph_of(job, split)[0]
+
+
+def _graph_of(job: types_pb2.Job, split: int) -> tuple[GraphDef, bool]:
+    """Return the graph of a split, and whether it may differ between epochs."""
     context = entry_points.split_context(job, job.seed, 0, split, job.num_splits)
     dataset = entry_points.call(job.entry_point, context, mix(job.seed))
     if isinstance(dataset, tf.data.Dataset):
-        return canonical.serialize(dataset)
+        return canonical.serialize(dataset), context.varies
     raise SpecError(
         f"entry point {job.entry_point.target} returned {type(dataset).__name__} for split "
         f"{split}, and a tf.data.Dataset for split 0. Return the same type for all splits"
@@ -45,7 +50,8 @@ def define(job: types_pb2.Job, has_python: bool) -> None:
     """
 
     def described(split: int) -> GraphDef:
-        graph = graph_of(job, split)
+        graph, varies = _graph_of(job, split)
+        job.varies = job.varies or varies
         if selections.has_random_order(graph):
             job.order_version = ORDER_VERSION
         return graph
