@@ -140,6 +140,7 @@ def _install_seams() -> None:
     from distributed_input.trainer import open_consumers
     from distributed_input.worker import service
     from distributed_input.worker.states import state_saver
+    from distributed_input.worker.store import block_store, stored_split
     from testing.chaos import rows
     from testing.delivery import dataset, world
 
@@ -147,6 +148,8 @@ def _install_seams() -> None:
     service.describe = dataset.describe  # type: ignore[assignment]
     service.import_module = lambda draft: None
     state_saver.MIN_REPLAY_SECONDS = _MIN_REPLAY_SECONDS
+    block_store.NODE = "node"
+    stored_split.SplitFile.write = world.unless_full(stored_split.SplitFile.write)  # type: ignore[method-assign]
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
     open_consumers._consumers = _PerProcess()  # type: ignore[assignment]

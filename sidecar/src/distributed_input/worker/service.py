@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -203,6 +204,7 @@ class WorkerService:
         """Return the metrics."""
         totals = self.totals()
         direct = self.transfers.sent_bytes if self.transfers is not None else 0
+        stored = self._store.counts if self._store is not None else Counter[str]()
         return [
             metrics.sample(metrics.WORKER_ROWS, totals.rows),
             metrics.sample(metrics.WORKER_BYTES, totals.bytes),
@@ -224,7 +226,7 @@ class WorkerService:
                 for event, count in self._states.counts.items()
             ),
             *(
-                metrics.sample(metrics.WORKER_STORE, count, what=what)
-                for what, count in (self._store.counts.items() if self._store else ())
+                metrics.sample(metrics.WORKER_STORE, stored[what], what=what)
+                for what in ("rows", "bytes", "stored", "damaged")
             ),
         ]

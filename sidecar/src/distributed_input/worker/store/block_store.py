@@ -31,7 +31,7 @@ from distributed_input.runtime import logs
 from distributed_input.worker.datasets.split_opener import SplitSources
 from distributed_input.worker.node import NODE
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
-from distributed_input.worker.store.file_versions import Version, are_old, versions
+from distributed_input.worker.store.file_versions import are_old, versions
 from distributed_input.worker.store.recordings import Recording, WriteQueue
 from distributed_input.worker.store.store_folder import StoreFolder
 from distributed_input.worker.store.stored_split import (
@@ -39,13 +39,13 @@ from distributed_input.worker.store.stored_split import (
     Description,
     StoredSplit,
     StoreError,
+    Version,
 )
 from distributed_input.worker.streams.dataset_usage import sharing_key
 from distributed_input.worker.streams.split_blocks import cut, end_of
 from distributed_input.worker.streams.split_runner import behind
 
 _log = logs.get("worker.store")
-_RELEASE = importlib.metadata.version("distributed-input")
 _READ_SECONDS = 5.0  # for a block, or for the versions of files
 _PAUSE_SECONDS = 60.0  # after a read that took longer, or an error of the file system
 _MAX_DATASETS = 1000
@@ -68,7 +68,7 @@ class BlockStore:
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        self.counts: Counter[str] = Counter({"rows": 0, "bytes": 0, "stored": 0, "damaged": 0})
+        self.counts: Counter[str] = Counter()
         self._folder = StoreFolder(folder, max_bytes)
         self._queue = WriteQueue()
         self._paused = {"read": 0.0, "write": 0.0}  # until when
@@ -280,13 +280,21 @@ def names_of(request: worker_pb2.StreamRequest) -> tuple[str, str]:
         alike.job.ClearField("dataset_id")  # it has the folder of the code
         alike.job.entry_point.ClearField("path")
     (dataset, seed), *_ = sharing_key(alike)
-    releases = FORMAT, _RELEASE, FINGERPRINT_VERSION, DIGEST_VERSION, NODE
+    releases = FORMAT, _release(), FINGERPRINT_VERSION, DIGEST_VERSION, NODE
     values = repr((releases, dataset, seed, request.split))
 
     def name(epoch: str | int) -> str:
         return hashlib.blake2b(f"{values} {epoch}".encode(), digest_size=16).hexdigest()
 
     return name(_FIXED), name(request.epoch)
+
+
+@functools.cache
+def _release() -> str:
+    try:
+        return importlib.metadata.version("distributed-input")
+    except importlib.metadata.PackageNotFoundError:
+        return ""  # run from its sources
 
 
 def _has_rows(stored: StoredSplit, request: worker_pb2.StreamRequest) -> bool:

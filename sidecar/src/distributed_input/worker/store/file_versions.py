@@ -10,16 +10,14 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from distributed_input.worker.store.stored_split import Version
+
 MOST_FILES = 5000
 """A split that reads more is not stored: they are opened whenever the split is."""
 MIN_AGE_SECONDS = 2.0
 """A younger file may change again without another time of modification."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _ABSENT = frozenset([errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG])
-
-Version = list[str | int]
-"""Name, bytes, and times of modification and of the change of its inode in nanoseconds; a name
-alone if there is no such file."""
 
 
 def versions(names: Sequence[str]) -> list[Version] | None:

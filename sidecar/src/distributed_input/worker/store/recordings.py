@@ -144,23 +144,32 @@ class Recording:
             self._failed(error)
 
     def _write(self, blocks: list[RowBlock]) -> None:
-        if self._file is None:
-            self._file = self._folder.create("split")
-        self._file.write(blocks)
-        if self._file.size > self._folder.max_bytes // 2:
+        file = self._file = self._file or self._folder.create("split")
+        before = file.size
+        try:
+            file.write(blocks)
+        finally:
+            self._folder.count(file.size - before)
+        if self._folder.unfinished > self._folder.max_bytes // 2:
             self._is_broken = True
             self._remove()
 
     def _publish(self, name: str, about: Description, is_valid: Callable[[], bool]) -> None:
-        self._file = self._file or self._folder.create("split")  # it may have no rows
-        self._file.finish(about)
+        file = self._file = self._file or self._folder.create("split")  # it may have no rows
+        before = file.size
+        file.finish(about)
+        self._folder.count(file.size - before)
         if is_valid():
-            self._folder.publish(name, self._file, about.seconds)
+            self._folder.publish(name, file, about.seconds)
+            self._folder.unfinished -= file.size
+            self._file = None
         else:
             self._remove()
 
     def _remove(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+            self._folder.unfinished -= file.size
             with contextlib.suppress(OSError):
-                self._file.path.unlink(missing_ok=True)
+                file.path.unlink(missing_ok=True)

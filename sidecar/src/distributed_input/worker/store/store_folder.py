@@ -30,10 +30,14 @@ class StoreFolder:
     Args:
         path: the folder; created when the first split is written.
         max_bytes: maximum size of all files. Several writers may exceed it by 1/256 each.
+
+    Attributes:
+        unfinished: bytes of this process's files that are not complete.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path, self.max_bytes = path, max_bytes
+        self.unfinished = 0
         self._unread = max_bytes  # bytes written since the folder was read
         self._removed = path / _REMOVED  # its modification time is the rank of what was removed last
 
@@ -54,8 +58,15 @@ class StoreFolder:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return SplitFile(self.path / f"{name}.{secrets.token_hex(4)}{_PART}")
 
+    def count(self, nbytes: int) -> None:
+        """Count bytes that were written. Remove splits if all take too much. Raises OSError."""
+        self.unfinished += nbytes
+        self._unread += nbytes
+        if self._unread >= self.max_bytes // _SCANS:
+            self._make_room()
+
     def publish(self, name: str, file: SplitFile, seconds: float) -> None:
-        """Make a split visible. Remove others, if all take too much space. Raises OSError.
+        """Make a split visible. Raises OSError.
 
         Args:
             name: name of the split.
@@ -64,9 +75,6 @@ class StoreFolder:
         """
         os.replace(file.path, self._path(name))
         self._rank(self._path(name), file.size, seconds)
-        self._unread += file.size
-        if self._unread >= self.max_bytes // _SCANS:
-            self._make_room()
 
     def use(self, name: str, size: int, seconds: float) -> None:
         """Record that a split of `size` bytes was used. Without permission, it does nothing."""

@@ -21,12 +21,15 @@ import xxhash
 from distributed_input.rows import blocks as encoding
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
-from distributed_input.worker.store.file_versions import Version
 
 FORMAT = 1
 """Version of the files. Splits of another one are not found."""
 _MAGIC = b"DIB1"
 _END = struct.Struct("<Q16s4s")
+
+Version = list[str | int]
+"""The version of a file: name, bytes, and the times of its modification and of the change of its
+inode in nanoseconds; the name alone if there is no such file."""
 
 
 class StoreError(Exception):
@@ -128,8 +131,7 @@ class StoredSplit:
         for at in range(bisect_right(ends, row), len(places)):
             place = places[at]
             data = self._read(place.at, place.size)
-            if xxhash.xxh3_128_hexdigest(data) != place.digest:
-                raise StoreError(f"the block of row {place.first_row} is damaged")
+            _check(data, place)
             block = encoding.decode(data)
             if (block.first_row, block.end_row) != (place.first_row, ends[at]):
                 raise StoreError(f"the block of row {place.first_row} has other rows")
@@ -146,6 +148,11 @@ class StoredSplit:
         if at < 0 or size:
             raise StoreError("the file is too short")
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check(data: bytes, place: _Place) -> None:
+    if xxhash.xxh3_128_hexdigest(data) != place.digest:
+        raise StoreError(f"the block of row {place.first_row} is damaged")
 
 
 class SplitFile:

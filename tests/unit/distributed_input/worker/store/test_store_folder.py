@@ -18,6 +18,7 @@ def publish(folder: StoreFolder, name: str, seconds: float = 1.0) -> SplitFile:
     file = folder.create("split")
     file.write([block_of(0, 100)])
     file.finish(ABOUT)
+    folder.count(file.size)
     folder.publish(name, file, seconds)
     return file
 
