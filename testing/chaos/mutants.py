@@ -223,7 +223,7 @@ def shares_unchecked(real: Any, block: Any, stream: Any) -> Any:
 MUTANTS["shares_unchecked"] = {**MUTANTS["shares_unchecked"], **MUTANTS["digest_unchecked"]}
 
 
-@_mutant("worker.store.stored_split:_check")
+@_mutant("rows.stored_split:_check")
 def store_unchecked(*_: Any) -> None:
     """Read stored blocks without a check of their bytes."""
 

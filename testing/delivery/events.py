@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distributed_input.worker.store.store_folder import SUFFIX
+from distributed_input.rows.store_folder import SUFFIX
 from testing.delivery.loops import JobLoops
 from testing.delivery.trainer import Trainer
 from testing.delivery.training import Training

@@ -134,13 +134,14 @@ def _install_faults() -> None:
 def _install_seams() -> None:
     """Replace TensorFlow's part of the worker, channels, logs; cache what is pure."""
     from distributed_input.link.heartbeats import dispatcher_client
+    from distributed_input.rows import stored_split
     from distributed_input.rows.elements import ElementSpec
     from distributed_input.runtime import heap, logs
     from distributed_input.sidecar.streams import worker_pool
     from distributed_input.trainer import open_consumers
     from distributed_input.worker import service
     from distributed_input.worker.states import state_saver
-    from distributed_input.worker.store import block_store, stored_split
+    from distributed_input.worker.store import block_store
     from testing.chaos import rows
     from testing.delivery import dataset, world
 

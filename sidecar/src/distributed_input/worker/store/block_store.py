@@ -33,8 +33,8 @@ from distributed_input.worker.node import NODE
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
 from distributed_input.worker.store.file_versions import are_old, versions
 from distributed_input.worker.store.recordings import Recording, WriteQueue
-from distributed_input.worker.store.store_folder import StoreFolder
-from distributed_input.worker.store.stored_split import (
+from distributed_input.rows.store_folder import StoreFolder
+from distributed_input.rows.stored_split import (
     FORMAT,
     Description,
     StoredSplit,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from distributed_input.worker.store.stored_split import Version
+from distributed_input.rows.stored_split import Version
 
 MOST_FILES = 5000
 """A split that reads more is not stored: they are opened whenever the split is."""

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
-from distributed_input.worker.store.store_folder import StoreFolder
-from distributed_input.worker.store.stored_split import Description, SplitFile
+from distributed_input.rows.store_folder import StoreFolder
+from distributed_input.rows.stored_split import Description, SplitFile
 
 MOST_WAITING = 64 << 20
 

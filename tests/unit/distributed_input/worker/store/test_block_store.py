@@ -22,7 +22,7 @@ from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitSources
 from distributed_input.worker.store import block_store, file_versions, recordings
 from distributed_input.worker.store.block_store import BlockStore, is_storable, names_of
-from distributed_input.worker.store.store_folder import SUFFIX
+from distributed_input.rows.store_folder import SUFFIX
 from distributed_input.worker.streams.split_blocks import split_blocks
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, rows_in
 

@@ -9,8 +9,8 @@ import pytest
 
 from distributed_input.worker.store import recordings
 from distributed_input.worker.store.recordings import Recording, WriteQueue
-from distributed_input.worker.store.store_folder import StoreFolder
-from tests.unit.distributed_input.worker.store.test_stored_split import ABOUT, ROWS
+from distributed_input.rows.store_folder import StoreFolder
+from tests.unit.distributed_input.rows.test_stored_split import ABOUT, ROWS
 from tests.unit.distributed_input.worker.streams.blockcases import block_of, rows_in
 
 SECONDS = 20.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.worker.store.stored_split import (
+from distributed_input.rows.stored_split import (
     Description,
     SplitFile,
     StoredSplit,

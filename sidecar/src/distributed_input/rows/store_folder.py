@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from distributed_input.worker.store.stored_split import SplitFile, StoredSplit
+from distributed_input.rows.stored_split import SplitFile, StoredSplit
 
 SUFFIX = ".rows"
 _PART, _REMOVED = ".part", "removed"

@@ -117,6 +117,16 @@ class StoredSplit:
             return self.about.end if rows == self.about.rows else None
         return next(self.blocks(rows)).prefix_at(rows)
 
+    def verify(self) -> None:
+        """Read all blocks. Raises as `blocks`."""
+        at = Prefix()
+        for block in self.blocks(0):
+            if at != Prefix(block.first_row, block.prefix_digest):
+                raise StoreError(f"row {block.first_row} does not follow")
+            at = block.end_prefix
+        if at != self.about.end:
+            raise StoreError("its rows are not all")
+
     def blocks(self, row: int) -> Iterator[RowBlock]:
         """Yield the blocks from the one with a row on.
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from distributed_input.worker.store.store_folder import StoreFolder
-from distributed_input.worker.store.stored_split import SplitFile
-from tests.unit.distributed_input.worker.store.test_stored_split import ABOUT
+from distributed_input.rows.store_folder import StoreFolder
+from distributed_input.rows.stored_split import SplitFile
+from tests.unit.distributed_input.rows.test_stored_split import ABOUT
 from tests.unit.distributed_input.worker.streams.blockcases import block_of
 
 
