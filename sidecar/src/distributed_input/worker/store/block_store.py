@@ -28,6 +28,7 @@ from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
 from distributed_input.runtime import logs
+from distributed_input.worker.datasets.dataset_cache import LruCache
 from distributed_input.worker.datasets.split_opener import SplitSources
 from distributed_input.worker.node import NODE
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
@@ -48,7 +49,7 @@ from distributed_input.worker.streams.split_runner import behind
 _log = logs.get("worker.store")
 _READ_SECONDS = 5.0  # for a block, or for the versions of files
 _PAUSE_SECONDS = 60.0  # after a read that took longer, or an error of the file system
-_MAX_DATASETS = 1000
+_MAX_DATASETS, _MAX_NAMES = 1000, 100_000
 _FIXED = "all"  # stands for the epoch of rows that do not depend on it
 
 Compute = Callable[[worker_pb2.StreamRequest, StreamCounters], Iterator[RowBlock]]
@@ -73,6 +74,7 @@ class BlockStore:
         self._queue = WriteQueue()
         self._paused = {"read": 0.0, "write": 0.0}  # until when
         self._is_warned = False
+        self._known: LruCache[SplitSources] = LruCache(_MAX_NAMES)  # by the splits' names
         self._refused: dict[tuple[str, int], None] = {}  # datasets that are not stored
 
     def flush(self, timeout: float) -> bool:
@@ -226,7 +228,9 @@ class BlockStore:
         if dataset in self._refused or time.monotonic() < self._paused["write"]:
             return None
         try:
-            found = sources(request)
+            name = names_of(request)[0]
+            found = self._known.get(name) or sources(request)
+            self._known.put(name, found, 1 + len(found.files))
             files = within(_READ_SECONDS, "open files", lambda: versions(found.files))
             if files is None:
                 raise UnknownFilesError("it reads too many files, or something else than files")

@@ -204,6 +204,17 @@ def test_a_dataset_of_unknown_sources_is_not_stored(split: Split, error: Excepti
     assert len(split.stored) == (0 if is_final else 1)
 
 
+def test_the_sources_of_a_split_are_found_once(split: Split) -> None:
+    found = split.sources
+    split.read(request_of(epoch=1))
+    split.sources = KeyError("not again")
+    split.read(request_of(epoch=2))
+    assert len(split.stored) == 2
+    split.sources = found
+    split.read(request_of(split=1))
+    assert len(split.stored) == 3
+
+
 def test_a_folder_is_no_file(split: Split, tmp_path: Path) -> None:
     split.sources = SplitSources((str(tmp_path),), True)
     split.read()
