@@ -65,11 +65,11 @@ def _read(data: Input, save_at: int) -> tuple[list[int], bytes]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder with files that are old enough to be known by their times."""
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with files that are old enough to be known by their times."""
     rows.write_files(tmp_path, SIZES)
     time.sleep(MIN_AGE_SECONDS)
-    yield tmp_path
+    return tmp_path
 
 
 def listed(folder: Path) -> Any:

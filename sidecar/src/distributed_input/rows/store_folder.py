@@ -39,7 +39,9 @@ class StoreFolder:
         self.path, self.max_bytes = path, max_bytes
         self.unfinished = 0
         self._unread = max_bytes  # bytes written since the folder was read
-        self._removed = path / _REMOVED  # its modification time is the rank of what was removed last
+        self._removed = (
+            path / _REMOVED
+        )  # its modification time is the rank of what was removed last
 
     def open(self, name: str) -> StoredSplit | None:
         """Return a split; None if there is none.

@@ -66,7 +66,7 @@ class Description(NamedTuple):
     digest: int
     seconds: float
     files: list[Version]
-    blocks: list[_Place] = []
+    blocks: Sequence[_Place] = ()
 
     @property
     def end(self) -> Prefix:

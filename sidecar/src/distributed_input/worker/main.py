@@ -70,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         flags.STORE_DIR,
         metavar="DIR",
-        help="folder in which workers store computed splits, so that later jobs and epochs with the "
-        "same rows read them. Workers of one input may share it (default: none)",
+        help="folder in which workers store computed splits, so that later jobs and epochs with "
+        "the same rows read them. Workers of one input may share it (default: none)",
     )
     parser.add_argument(
         flags.STORE_BYTES,

@@ -36,7 +36,9 @@ WORKERS = st.fixed_dictionaries(
         "plain_transfer": st.booleans(),
         **PROCESS,
         **{name: optional(TEXTS) for name in ("advertise", "path", "state_dir", "store_dir")},
-        **{name: optional(st.integers(1)) for name in ("parallelism", "share_bytes", "store_bytes")},
+        **{
+            name: optional(st.integers(1)) for name in ("parallelism", "share_bytes", "store_bytes")
+        },
     }
 )
 SIDECARS = st.fixed_dictionaries(

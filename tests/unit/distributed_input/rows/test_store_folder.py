@@ -51,7 +51,7 @@ def test_a_split_is_visible_when_it_is_published(tmp_path: Path) -> None:
 
 def test_of_equal_costs_the_one_that_was_not_used_is_removed(tmp_path: Path) -> None:
     folder = room_for(3, tmp_path)
-    size = [publish(folder, name).size for name in "abc"][0]
+    size = max(publish(folder, name).size for name in "abc")
     time.sleep(0.02)  # the times of files have a resolution
     folder.use("a", size, 1.0)
     publish(folder, "d")
@@ -83,9 +83,7 @@ def test_the_folder_is_read_after_a_part_of_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scans = []
-    monkeypatch.setattr(
-        StoreFolder, "entries", lambda self: scans.append(1) or iter(())
-    )
+    monkeypatch.setattr(StoreFolder, "entries", lambda self: scans.append(1) or iter(()))
     folder = room_for(2560, tmp_path)
     scans.clear()
     for number in range(30):

@@ -169,7 +169,13 @@ class _Walk:
         values, *bounds = (self.scopes[scope].get(node_defs.source_of(one)) for one in node.input)
         begin, end, step = (node_defs.const_value(one) for one in bounds)
         is_plain = not any(node.attr[one].i for one in node.attr if one.endswith("_mask"))
-        if values is None or values.op != "Const" or not is_plain or begin is None or begin.size > 1:
+        if (
+            values is None
+            or values.op != "Const"
+            or not is_plain
+            or begin is None
+            or begin.size > 1
+        ):
             return None
         return _texts(values, slice(int(begin[0]), int(end[0]), int(step[0])))
 

@@ -1,9 +1,9 @@
 """The store as a part of a running split: its blocks are read, or computed and stored.
 
 A split is found by what its rows depend on: the definition of the dataset, the seed, the epoch if
-the rows depend on it, the split, the kind of node and the releases. Its file has the versions of the
-files that it was computed from, which are compared whenever it is read. A dataset of which this is
-not known is not stored. An error of the store costs speed: the rows are computed.
+the rows depend on it, the split, the kind of node and the releases. Its file has the versions of
+the files that it was computed from, which are compared whenever it is read. A dataset of which this
+is not known is not stored. An error of the store costs speed: the rows are computed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,6 @@ from distributed_input.order.identity import fingerprint
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
-from distributed_input.runtime import logs
-from distributed_input.worker.datasets.dataset_cache import LruCache
-from distributed_input.worker.datasets.split_opener import SplitSources
-from distributed_input.worker.node import NODE
-from distributed_input.worker.states.saved_state import StateTimeoutError, within
-from distributed_input.worker.store.file_versions import are_old, versions
-from distributed_input.worker.store.recordings import Recording, WriteQueue
 from distributed_input.rows.store_folder import StoreFolder
 from distributed_input.rows.stored_split import (
     FORMAT,
@@ -42,6 +35,13 @@ from distributed_input.rows.stored_split import (
     StoreError,
     Version,
 )
+from distributed_input.runtime import logs
+from distributed_input.worker.datasets.dataset_cache import LruCache
+from distributed_input.worker.datasets.split_opener import SplitSources
+from distributed_input.worker.node import NODE
+from distributed_input.worker.states.saved_state import StateTimeoutError, within
+from distributed_input.worker.store.file_versions import are_old, versions
+from distributed_input.worker.store.recordings import Recording, WriteQueue
 from distributed_input.worker.streams.dataset_usage import sharing_key
 from distributed_input.worker.streams.split_blocks import cut, end_of
 from distributed_input.worker.streams.split_runner import behind
@@ -181,7 +181,9 @@ class BlockStore:
         if not self._is_warned:
             self._is_warned = True
             folder = str(self._folder.path)
-            _log.warning(f"cannot {what} stored splits: computing rows", dir=folder, cause=str(error))
+            _log.warning(
+                f"cannot {what} stored splits: computing rows", dir=folder, cause=str(error)
+            )
 
     # Writing.
 

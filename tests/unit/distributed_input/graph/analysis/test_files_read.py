@@ -35,13 +35,11 @@ FOUND: dict[str, Callable[[list[str]], Data]] = {
     "interleave": lambda names: listed(names).interleave(RECORDS, cycle_length=2),
     "flat_map": lambda names: listed(names).repeat(2).flat_map(lambda one: RECORDS(one).take(3)),
     "read_file": lambda names: listed(names).map(loaded, num_parallel_calls=2),
-    "a map before the reader": lambda names: (
-        listed(names).map(lambda one: tf.identity(one)).interleave(RECORDS)
-    ),
+    "a map before the reader": lambda names: listed(names).map(tf.identity).interleave(RECORDS),
     "a captured name": lambda names: Data.range(2).map(
         lambda row: loaded(tf.gather(tf.constant(names), row))
     ),
-    "a call": lambda names: listed(names).map(tf.function(lambda one: loaded(one))),
+    "a call": lambda names: listed(names).map(tf.function(loaded)),
     "filters": lambda names: listed(names).filter(lambda one: True).flat_map(RECORDS),
     "batches of names": lambda names: listed(names).batch(2).flat_map(RECORDS),
 }
@@ -84,7 +82,9 @@ REFUSED: dict[str, tuple[Callable[[list[str]], Data], str]] = {
         "computes the name of a file with (StringJoin|AddV2)",
     ),
     "a part of a name": (
-        lambda names: listed(names).map(lambda one: tf.strings.substr(one, 0, 99)).flat_map(RECORDS),
+        lambda names: (
+            listed(names).map(lambda one: tf.strings.substr(one, 0, 99)).flat_map(RECORDS)
+        ),
         "computes the name of a file with Substr",
     ),
     "names in a file": (

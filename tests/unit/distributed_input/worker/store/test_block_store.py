@@ -18,11 +18,11 @@ from distributed_input.graph.analysis.files_read import UnknownFilesError
 from distributed_input.graph.definition.canonical import FINGERPRINT_VERSION
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.store_folder import SUFFIX
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitSources
 from distributed_input.worker.store import block_store, file_versions, recordings
 from distributed_input.worker.store.block_store import BlockStore, is_storable, names_of
-from distributed_input.rows.store_folder import SUFFIX
 from distributed_input.worker.streams.split_blocks import split_blocks
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, rows_in
 

@@ -31,9 +31,7 @@ def test_each_change_of_a_file_is_another_version(tmp_path: Path) -> None:
     assert len({repr(one) for one in seen}) == 4
 
 
-def test_what_is_no_file_has_no_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_file_has_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "data"
     file.write_bytes(b"")
     os.mkfifo(tmp_path / "pipe")
@@ -62,6 +60,7 @@ def test_a_young_file_may_change_without_another_version(tmp_path: Path) -> None
     assert not are_old(found)
     age = int(file_versions.MIN_AGE_SECONDS * 1e9)
     name, size, changed, inode = found[0]
-    assert isinstance(changed, int) and isinstance(inode, int)
+    assert isinstance(changed, int)
+    assert isinstance(inode, int)
     assert not are_old([[name, size, changed - age, inode]])
     assert are_old([[name, size, changed - age, inode - age], found[1]])

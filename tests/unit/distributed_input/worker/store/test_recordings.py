@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.rows.store_folder import StoreFolder
 from distributed_input.worker.store import recordings
 from distributed_input.worker.store.recordings import Recording, WriteQueue
-from distributed_input.rows.store_folder import StoreFolder
 from tests.unit.distributed_input.rows.test_stored_split import ABOUT, ROWS
 from tests.unit.distributed_input.worker.streams.blockcases import block_of, rows_in
 
