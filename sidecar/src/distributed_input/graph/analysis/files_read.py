@@ -22,6 +22,7 @@ from distributed_input.graph.definition.datasets import (
     FLATTENS,
     KNOWN,
     MAPS,
+    PASSES,
     REORDERS,
     kind,
 )
@@ -41,6 +42,7 @@ _FILL_TABLE = ("InitializeTable", "InitializeTableV2")
 _RETURNS = ("_Retval", "_Arg")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _ELEMENTS = frozenset("Tensor TensorSlice Take Skip Shard Concatenate Zip Unbatch Window".split())
+_FUNCTIONS = KNOWN | PASSES | FILTERS
 _COMPUTED = MAPS | FLATTENS | {"MapAndBatch"}
 _SELECTED = (_ELEMENTS | REORDERS | frozenset(BATCHES)) - _COMPUTED
 """Datasets whose elements are, or consist of, their inputs."""
@@ -83,7 +85,7 @@ def _reads(nodes: dict[str, NodeDef], node: NodeDef, library: Any) -> bool:
     """
     op = node.op
     if kind(op):
-        if kind(op) not in KNOWN or (op in caches.OPS and caches.file_name(nodes, node) != ""):
+        if kind(op) not in _FUNCTIONS or (op in caches.OPS and caches.file_name(nodes, node) != ""):
             raise UnknownFilesError(f"it has the dataset {op}")
         return kind(op) in _READERS
     if op in library or op in _RETURNS or op == _READ_FILE:
