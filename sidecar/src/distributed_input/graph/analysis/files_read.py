@@ -84,12 +84,12 @@ def _reads(nodes: dict[str, NodeDef], node: NodeDef, library: Any) -> bool:
         UnknownFilesError: it may read something else.
     """
     op = node.op
+    if op in library or op in _RETURNS or op == _READ_FILE:
+        return bool(op == _READ_FILE)
     if kind(op):
         if kind(op) not in _FUNCTIONS or (op in caches.OPS and caches.file_name(nodes, node) != ""):
             raise UnknownFilesError(f"it has the dataset {op}")
         return kind(op) in _READERS
-    if op in library or op in _RETURNS or op == _READ_FILE:
-        return op == _READ_FILE
     if op == "ImmutableConst" and packing.is_stored(node):
         return False
     if op in PYTHON_OPS or op in _OUTSIDE or ">" in op or node_defs.op_def(op) is None:
