@@ -42,7 +42,8 @@ def test_a_split_is_visible_when_it_is_published(tmp_path: Path) -> None:
     folder.publish("a", file, 1.0)
     stored = folder.open("a")
     assert stored is not None
-    assert stored.about == ABOUT
+    assert stored.about == ABOUT._replace(blocks=[])
+    stored.close()
     folder.remove("a")
     folder.remove("a")
     assert folder.open("a") is None
@@ -72,7 +73,10 @@ def test_the_cheapest_is_removed_first_and_the_dearest_not_for_ever(tmp_path: Pa
 
 def test_a_file_without_writer_is_removed(tmp_path: Path) -> None:
     folder = room_for(9, tmp_path)
-    (written, dead) = (folder.create("split").path for _ in range(2))
+    files = [folder.create("split") for _ in range(2)]
+    (written, dead) = (file.path for file in files)
+    for file in files:
+        file.close()
     os.utime(dead, (0, 0))
     publish(folder, "a")
     assert written.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_blocks_are_read_from_any_row_on(row: int, tmp_path: Path) -> None:
     ]
     assert stored.prefix(row) == prefix_of(row)
     assert stored.prefix(ROWS + 1) is None
-    assert stored.about._replace(blocks=[]) == ABOUT
+    assert stored.about._replace(blocks=()) == ABOUT
     stored.close()
 
 
@@ -49,6 +50,7 @@ def test_a_split_without_rows(tmp_path: Path) -> None:
     stored = StoredSplit(tmp_path / "split")
     assert list(stored.blocks(0)) == []
     assert stored.prefix(0) == prefix_of(0)
+    stored.close()
 
 
 def test_an_open_split_stays_readable(tmp_path: Path) -> None:
@@ -56,6 +58,7 @@ def test_an_open_split_stays_readable(tmp_path: Path) -> None:
     stored = StoredSplit(tmp_path / "split")
     (tmp_path / "split").unlink()
     assert rows_in(list(stored.blocks(0))) == list(range(ROWS))
+    stored.close()
     with pytest.raises(FileNotFoundError):
         StoredSplit(tmp_path / "split")
 
@@ -73,8 +76,8 @@ def test_damage_is_found(
     else:
         data[at] ^= value
     path.write_bytes(data)
-    with pytest.raises(StoreError):
-        list(StoredSplit(path).blocks(0))
+    with pytest.raises(StoreError), closing(StoredSplit(path)) as stored:
+        list(stored.blocks(0))
 
 
 def test_no_file_is_replaced(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,8 +134,9 @@ class Stored(Running):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.store = BlockStore(Path(self.folder.name), 1 << 20)
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder)
+        self.store = BlockStore(Path(folder), 1 << 20)
 
     def start(self, request: worker_pb2.StreamRequest, counters: StreamCounters) -> RunningSplit:
         assert self.store.flush(SECONDS)

@@ -42,7 +42,7 @@ _FILL_TABLE = ("InitializeTable", "InitializeTableV2")
 _RETURNS = ("_Retval", "_Arg")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _ELEMENTS = frozenset("Tensor TensorSlice Take Skip Shard Concatenate Zip Unbatch Window".split())
-_FUNCTIONS = KNOWN | PASSES | FILTERS
+_FUNCTIONS = KNOWN | PASSES | FILTERS | FLATTENS
 _COMPUTED = MAPS | FLATTENS | {"MapAndBatch"}
 _SELECTED = (_ELEMENTS | REORDERS | frozenset(BATCHES)) - _COMPUTED
 """Datasets whose elements are, or consist of, their inputs."""

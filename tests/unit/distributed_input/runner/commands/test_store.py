@@ -17,7 +17,7 @@ LINE = "data:rows: 2 splits, 24 rows, 0.0 MB, 1.0 s of CPU\n"
 def folder(tmp_path: Path) -> Path:
     for name, dataset in (("a", "data:rows"), ("b", "data:rows"), ("c", "other:rows")):
         write(tmp_path / f"{name}.rows", ABOUT._replace(dataset=dataset))
-    StoreFolder(tmp_path, 1 << 20).create("split")
+    StoreFolder(tmp_path, 1 << 20).create("split").close()
     return tmp_path
 
 

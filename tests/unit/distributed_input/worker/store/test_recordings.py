@@ -49,6 +49,7 @@ def test_small_blocks_are_stored_as_one(store: Store) -> None:
     stored = store.folder.open("split")
     assert stored is not None
     (block,) = stored.blocks(0)
+    stored.close()
     assert rows_in([block]) == list(range(ROWS))
 
 
@@ -59,6 +60,7 @@ def test_large_blocks_are_written_at_once(store: Store, monkeypatch: pytest.Monk
     stored = store.folder.open("split")
     assert stored is not None
     assert [block.rows for block in stored.blocks(0)] == [2] * (ROWS // 2)
+    stored.close()
 
 
 def test_a_split_that_is_dropped_or_not_valid_leaves_no_file(
@@ -99,7 +101,11 @@ def test_few_bytes_are_written_early_if_many_wait(
     monkeypatch.setattr(recordings, "MOST_WAITING", block_of(0, 8).nbytes)
     others = store.begin()
     others.add(block_of(0, 4))
-    store.record()  # more than the rest
+    recording = store.begin()
+    for row in range(ROWS):  # more than the rest
+        recording.add(block_of(row, 1))
+        assert store.queue.flush(SECONDS)
+    recording.finish("split", ABOUT, lambda: True)
     others.drop()
     assert store.files() == ["split.rows"]
 
