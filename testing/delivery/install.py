@@ -150,7 +150,7 @@ def _install_seams() -> None:
     service.import_module = lambda draft: None
     state_saver.MIN_REPLAY_SECONDS = _MIN_REPLAY_SECONDS
     block_store.NODE = "node"
-    stored_split.SplitFile.write = world.unless_full(stored_split.SplitFile.write)  # type: ignore[method-assign]
+    stored_split.SplitFile.write = world.unless_full(stored_split.SplitFile.write)
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
     open_consumers._consumers = _PerProcess()  # type: ignore[assignment]

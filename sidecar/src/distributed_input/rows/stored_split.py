@@ -36,7 +36,7 @@ class StoreError(Exception):
     """A stored split is damaged."""
 
 
-class _Place(NamedTuple):
+class _BlockPlace(NamedTuple):
     """A block in the file: its rows, and where its bytes are."""
 
     first_row: int
@@ -66,7 +66,7 @@ class Description(NamedTuple):
     digest: int
     seconds: float
     files: list[Version]
-    blocks: Sequence[_Place] = ()
+    blocks: Sequence[_BlockPlace] = ()
 
     @property
     def end(self) -> Prefix:
@@ -102,7 +102,7 @@ class StoredSplit:
         if magic != _MAGIC or digest != xxhash.xxh3_128_digest(text):
             raise StoreError("its description is damaged")
         found = Description(**json.loads(text))
-        return found._replace(blocks=[_Place(*one) for one in found.blocks])
+        return found._replace(blocks=[_BlockPlace(*one) for one in found.blocks])
 
     def close(self) -> None:
         """Close the file."""
@@ -160,7 +160,7 @@ class StoredSplit:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _check(data: bytes, place: _Place) -> None:
+def _check(data: bytes, place: _BlockPlace) -> None:
     if xxhash.xxh3_128_hexdigest(data) != place.digest:
         raise StoreError(f"the block of row {place.first_row} is damaged")
 
@@ -176,13 +176,13 @@ class SplitFile:
         self.path = path
         self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - see close
         self.size = 0
-        self._places: list[_Place] = []
+        self._places: list[_BlockPlace] = []
 
     def write(self, blocks: Sequence[RowBlock]) -> None:
         """Append consecutive blocks as one."""
         data = b"".join(encoding.encoded_pieces(blocks))
         digest = xxhash.xxh3_128_hexdigest(data)
-        self._places.append(_Place(blocks[0].first_row, self.size, len(data), digest))
+        self._places.append(_BlockPlace(blocks[0].first_row, self.size, len(data), digest))
         self._append(data)
 
     def finish(self, about: Description) -> None:

@@ -69,7 +69,7 @@ def find(graph_def: GraphDef) -> tuple[str, ...]:
     Raises:
         UnknownFilesError: it may read other things.
     """
-    walk = _Walk(pushdown.push(graph_def))
+    walk = _NameSearch(pushdown.push(graph_def))
     for scope, nodes in walk.scopes.items():
         for node in nodes.values():
             if _reads(nodes, node, walk.library):
@@ -100,7 +100,7 @@ def _reads(nodes: dict[str, NodeDef], node: NodeDef, library: Any) -> bool:
     return False
 
 
-class _Walk:
+class _NameSearch:
     """Walks from the inputs of readers to the constants that they may be."""
 
     def __init__(self, graph_def: GraphDef) -> None:

@@ -318,10 +318,9 @@ def test_jobs_that_may_have_other_rows_have_other_names() -> None:
     request.job.entry_point.target = "data:rows"
     name = names_of(request)
     assert len({*name, *names_of(request_of())}) == 4
-    for field, value in (
-        *(("name", "other"), ("run", "r"), ("first_run", "r"), ("strict", True)),
-        *(("dataset_id", "e"), ("epochs", 3), ("warnings", ["w"])),
-    ):
+    same: dict[str, Any] = {"name": "other", "run": "r", "first_run": "r", "strict": True}
+    same |= {"dataset_id": "e", "epochs": 3, "warnings": ["w"]}
+    for field, value in same.items():
         alike = types_pb2.Job(**{field: value})
         other = worker_pb2.StreamRequest()
         other.CopyFrom(request)
@@ -330,7 +329,8 @@ def test_jobs_that_may_have_other_rows_have_other_names() -> None:
         assert names_of(other) == name, field
     request.job.entry_point.path = "/elsewhere"
     assert names_of(request) == name
-    for field, value in (("num_splits", 3), ("partitions", 2), ("definitions", [2])):
+    others: dict[str, Any] = {"num_splits": 3, "partitions": 2, "definitions": [2]}
+    for field, value in others.items():
         other = worker_pb2.StreamRequest()
         other.CopyFrom(request)
         other.job.MergeFrom(types_pb2.Job(**{field: value}))
@@ -348,10 +348,11 @@ def test_jobs_whose_rows_are_not_certain_are_not_stored() -> None:
     }
     assert is_storable(types_pb2.Job(**defined))
     assert is_storable(types_pb2.Job(dataset_id="d"))
-    for other in (
+    uncertain: list[dict[str, Any]] = [
         *({"definitions": []}, {"definition_version": "0"}, {"varies": True}, {"infinite": True}),
         {"bad_records": types_pb2.BadRecords()},
-    ):
+    ]
+    for other in uncertain:
         assert not is_storable(types_pb2.Job(**{**defined, **other})), other
 
 
