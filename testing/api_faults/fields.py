@@ -100,6 +100,8 @@ _SPECIAL: dict[str, Json] = {
     "workers.accelerator.count": _devices(count=2),
     "workers.accelerator.nodeSelector": _devices(nodeSelector={"nvidia.com/gpu.product": "L4"}),
     "workers.stateDirectory": {"workers": {"stateDirectory": "/states"}},
+    "store.size": {"store": {"size": "300Mi"}},
+    "store.claimName": {"store": {"claimName": "stored-splits"}},
     "workers.template.metadata": {
         "workers": {"template": {"metadata": {"annotations": {"note": "1"}}}}
     },

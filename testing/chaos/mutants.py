@@ -223,6 +223,27 @@ def shares_unchecked(real: Any, block: Any, stream: Any) -> Any:
 MUTANTS["shares_unchecked"] = {**MUTANTS["shares_unchecked"], **MUTANTS["digest_unchecked"]}
 
 
+@_mutant("rows.stored_split:_check")
+def store_unchecked(*_: Any) -> None:
+    """Read stored blocks without a check of their bytes."""
+
+
+def _names_without(field: str) -> Mapping[str, Bug]:
+    """Read stored splits that differ in `field`."""
+
+    def names_of(real: Any, request: Any) -> Any:
+        alike = type(request)()
+        alike.CopyFrom(request)
+        alike.ClearField(field)
+        return real(alike)
+
+    return {"worker.store.block_store:names_of": names_of}
+
+
+MUTANTS["store_any_epoch"] = _names_without("epoch")
+MUTANTS["store_any_split"] = _names_without("split")
+
+
 # A bug of the dispatcher.
 
 

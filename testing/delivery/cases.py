@@ -26,6 +26,8 @@ def draw(seed: int, case: str | None = None) -> Delivery:
         case = dice.choice(DRAWN) if dice.random() < 0.05 else ""
         if not case and random.Random(f"readers {seed}").random() < 0.2:
             case = "grouped"
+        if not case and random.Random(f"store {seed}").random() < 0.1:
+            case = "stored"
     return CASES[case](dice, draw_faulty(seed)) if case else draw_faulty(seed)
 
 
@@ -119,6 +121,25 @@ def _beside(dice: random.Random, drawn: Delivery) -> Delivery:
     return replace(drawn, pod="own")
 
 
+def _stored(dice: random.Random, drawn: Delivery) -> Delivery:
+    """Draw workers that store splits, any faults, and damage of what they stored."""
+    jobs, within = dice.choice((1, 2, 2)), dice.choice((0.2, 1.0, 5.0))
+    topology = replace(drawn.schedule.topology, epochs=2)
+    if not topology.parallel and all(fault.sidecars == "stay" for fault in drawn.schedule.faults):
+        topology = replace(topology, jobs=jobs)
+    kinds = dice.choices(("damage_store", "fill_disk"), (3, 1), k=dice.choice((0, 2, 6)))
+    damage = [
+        (dice.random() * within, kind, dice.randrange(1 << 20), dice.random()) for kind in kinds
+    ]
+    return replace(
+        drawn,
+        schedule=replace(drawn.schedule, topology=topology),
+        chaos=tuple(sorted([*drawn.chaos, *damage])),
+        share_bytes=dice.choice((0, drawn.share_bytes)),
+        stored=True,
+    )
+
+
 def _mixed(dice: random.Random, drawn: Delivery) -> Delivery:
     """Draw a mixture that stops or goes on when a source has ended, and any faults."""
     return replace(drawn, schedule=mixed(dice, drawn.schedule, most=20))
@@ -145,6 +166,7 @@ CASES: dict[str, Callable[[random.Random, Delivery], Delivery]] = {
     "forgotten": _forgotten,
     "resumed": _resumed,
     "abandoned": _abandoned,
+    "stored": _stored,
     "grouped": _grouped,
     "idle": _idle,
     "restored": _restored,
@@ -174,6 +196,9 @@ GUARDS = {
     "stale_units": "",
     "position_of_previous_save": "",
     "loop_takes_steps_of_the_job": "",
+    "store_unchecked": "stored",
+    "store_any_epoch": "stored",
+    "store_any_split": "stored",
     "bursts_of_any_epoch": "abandoned",
     "digest_unchecked": "flaky",
     "shares_unchecked": "flaky",

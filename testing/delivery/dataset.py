@@ -50,7 +50,10 @@ def describe(draft: types_pb2.Job, **_: Any) -> types_pb2.Job:
     if arguments["texts"]:
         leaves.append(Leaf("text", "dense", "string", ()))
     structure = {leaf.path: number for number, leaf in enumerate(leaves)}
+    from distributed_input.graph.definition.canonical import FINGERPRINT_VERSION
+
     job = complete(draft, DatasetFacts(ElementSpec(structure, tuple(leaves))))
+    job.definition_version = FINGERPRINT_VERSION
     job.definitions.append(1)  # else each split has a thread, which the scheduler does not know
     return job
 
@@ -142,6 +145,12 @@ class NumpySplits:
         key = hashlib.blake2b(repr(values).encode(), digest_size=KEY_BYTES).digest()
         iterator: Any = NumpyIterator(elements, batch_rows or 1, key)
         return SplitIterator(iterator, row, bool(batch_rows), iterator)
+
+    def sources(self, job: types_pb2.Job, *_: int) -> Any:
+        """Return what the rows of a split depend on; see `SplitOpener.sources`."""
+        from distributed_input.worker.datasets.split_opener import SplitSources
+
+        return SplitSources((), True)
 
     def _elements(
         self, arguments: dict[str, Any], seed: int, epoch: int, split: int, first: int

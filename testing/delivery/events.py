@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distributed_input.rows.store_folder import SUFFIX
 from testing.delivery.loops import JobLoops
 from testing.delivery.trainer import Trainer
 from testing.delivery.training import Training
@@ -105,6 +106,30 @@ class _Event:
         place = self._worker()
         if place is not None:
             self._partition(self._site(place.process), self._site(self._sidecar()[1]))
+
+    # The store.
+
+    def damage_store(self) -> None:
+        """Change a byte of a stored split, cut it off there, or remove it."""
+        files = sorted(self._world.store.glob(f"*{SUFFIX}"))
+        if not files:
+            return
+        file = files[self._target % len(files)]
+        data = bytearray(file.read_bytes())
+        at = self._target % len(data)
+        kind = self._target % 5
+        if kind == 0:
+            file.unlink()
+            return
+        data[at] ^= 1 + self._target % 255
+        file.write_bytes(data[:at] if kind == 1 else data)
+
+    def fill_disk(self) -> None:
+        self._world.is_disk_full = True
+        self._world.scheduler.after(self._lasts, self._free_disk)
+
+    def _free_disk(self) -> None:
+        self._world.is_disk_full = False
 
     # Targets.
 

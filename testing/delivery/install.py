@@ -134,12 +134,14 @@ def _install_faults() -> None:
 def _install_seams() -> None:
     """Replace TensorFlow's part of the worker, channels, logs; cache what is pure."""
     from distributed_input.link.heartbeats import dispatcher_client
+    from distributed_input.rows import stored_split
     from distributed_input.rows.elements import ElementSpec
     from distributed_input.runtime import heap, logs
     from distributed_input.sidecar.streams import worker_pool
     from distributed_input.trainer import open_consumers
     from distributed_input.worker import service
     from distributed_input.worker.states import state_saver
+    from distributed_input.worker.store import block_store
     from testing.chaos import rows
     from testing.delivery import dataset, world
 
@@ -147,6 +149,8 @@ def _install_seams() -> None:
     service.describe = dataset.describe  # type: ignore[assignment]
     service.import_module = lambda draft: None
     state_saver.MIN_REPLAY_SECONDS = _MIN_REPLAY_SECONDS
+    block_store.NODE = "node"
+    stored_split.SplitFile.write = world.unless_full(stored_split.SplitFile.write)
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
     open_consumers._consumers = _PerProcess()  # type: ignore[assignment]

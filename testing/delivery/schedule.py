@@ -31,6 +31,7 @@ class Delivery:
         paces: for each of the processes that read a consumer's batches the milliseconds of a step
             besides `step_ms`. Several have their data rank in common; see `cases`.
         pod: id of the pod of all sidecars and of the first worker; "": it is no worker of a pod.
+        stored: whether workers store splits, in a folder that all of them use.
         case: name of a case that the training loop or the verdict treats in its own way.
         chaos: faults at random times, as (seconds, kind, target, seconds that it lasts).
     """
@@ -53,6 +54,7 @@ class Delivery:
     retries: int = 0
     paces: tuple[int, ...] = (0,)
     pod: str = ""
+    stored: bool = False
     case: str = ""
 
     @property

@@ -36,6 +36,7 @@ from testing.delivery.virtual.sockets import SocketTable, sockets
 
 DISPATCHER = "dispatcher:1"
 GRACE_SECONDS = 3.0
+_STORE_BYTES = 1 << 20
 _WORKER_SERVICE = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
 
 
@@ -75,6 +76,17 @@ def record_log(
 
         text = traceback.format_exc() if trace else ""
         scheduler.problems.append(f"{process} logged an error: {message} {fields} {text}")
+
+
+def unless_full(write: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that writes, or raises OSError while the disk is full."""
+
+    def checked(*args: Any) -> None:
+        if active.world.is_disk_full:
+            raise OSError("no space left on device")
+        write(*args)
+
+    return checked
 
 
 class Part:
@@ -151,6 +163,7 @@ class World:
         self.driver = scheduler.process("driver")
         self.network = Network(scheduler, delivery.latency, delivery.spike)
         sockets.table = SocketTable(delivery.socket_bytes)
+        self.store, self.is_disk_full = folder / "store", False
         self.reopened = 0  # streams, after an error
         self.busy_seconds = 0.0  # of the cores of all workers
         self.workers: list[WorkerPlace] = []
@@ -216,6 +229,7 @@ class World:
         from distributed_input.link.heartbeats.membership import Membership
         from distributed_input.worker import serve
         from distributed_input.worker.service import WorkerService
+        from distributed_input.worker.store.block_store import BlockStore
 
         delivery, network = self.delivery, self.network
         slow = self.schedule.topology.slow_worker if not place.number else 0.0
@@ -226,7 +240,10 @@ class World:
                 part.process.pid, self._work(work, delivery.cores), self._fails
             )
             dispatcher = Stub(open_channel(DISPATCHER), DESCRIPTOR)  # type: ignore[arg-type]
-            service = WorkerService(splits, delivery.parallelism, 2048, delivery.share_bytes)
+            store = BlockStore(self.store, _STORE_BYTES) if delivery.stored else None
+            service = WorkerService(
+                splits, delivery.parallelism, 2048, delivery.share_bytes, store=store
+            )
             handler = service_handler(_WORKER_SERVICE, service)
             server: Any = SimServer(network, part.process, place.address, [handler])
             pod = "" if place.number else delivery.pod

@@ -71,6 +71,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "dispatcher.priorityClassName": {"dispatcher": {"priorityClassName": "system-node-critical"}},
     "workers.accelerator": {"workers": {"accelerator": {"resourceName": "nvidia.com/gpu"}}},
     "workers.stateDirectory": {"workers": {"stateDirectory": "/states"}},
+    "store.claimName": {"store": {"claimName": "theirs"}},
     "workers.placement": {"workers": {"placement": "NearTrainers"}},
     "workers.spot": {"workers": {"spot": True}},
     "dispatcher.resources.limits[nvidia.com/gpu]": {
@@ -118,7 +119,7 @@ HARMLESS = frozenset(
     "workers.replicas workers.autoscaling.minReplicas workers.autoscaling.maxReplicas "
     "workers.autoscaling.paused workers.autoscaling.stabilizationWindowSeconds "
     "workers.autoscaling.idleTTLSeconds workers.local.cpus workers.local.memory "
-    "workers.parallelism sidecar.buffer tfDataService.crossTrainerCache "
+    "workers.parallelism sidecar.buffer store.size tfDataService.crossTrainerCache "
     # What an input declares about its trainers, which InputPolicies limit.
     "trainers.accelerator trainers.acceleratorsPerTrainer trainers.weight trainers.priority "
     "trainers.priorityClass "

@@ -26,6 +26,7 @@ COMMANDS = {
     "rows": "show the rows of steps, and the records that splits left out",
     "top": "show the rates of trainers and workers, again and again",
     "dashboard": "serve a page about running inputs, for a browser on this machine",
+    "store": "list, verify or remove stored splits",
     "logs": "print the logs of an input's processes",
     "doctor": "check the installation: this machine, Python packages, the cluster",
     "completion": "print a script that completes commands in a shell",

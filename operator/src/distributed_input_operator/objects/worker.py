@@ -8,6 +8,7 @@ from distributed_input.api import environment, files, flags, identity, names
 from distributed_input.api.resource.input import DistributedInput
 from distributed_input.api.resource.merge import merge
 from distributed_input.api.resource.scalars import quantity, quantity_bytes
+from distributed_input.api.resource.sections.processes import StoreSpec
 from distributed_input.api.resource.sections.workers import AcceleratorSpec, WorkersSpec
 from distributed_input_operator.objects import children
 from distributed_input_operator.objects.children import node_fields
@@ -15,6 +16,7 @@ from distributed_input_operator.objects.dispatcher import service_ports
 from distributed_input_operator.objects.snapshot import Settings
 from distributed_input_operator.objects.tf_data_service import add_tf_data_worker
 
+_STORE = "store"
 _DEFAULT_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
 _LOCAL_CPU_REQUEST = "10m"
 """Request of a worker in a trainer's pod. Linux divides CPUs by request when they are scarce."""
@@ -141,6 +143,9 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
     if config_map:
         volumes.append({"name": "code", "configMap": {"name": config_map}})
         mounts.append({"name": "code", "mountPath": files.CODE_DIR, "readOnly": True})
+    if store := resource.spec.store:
+        volumes.append({"name": _STORE, **_store_volume(store)})
+        mounts.append({"name": _STORE, "mountPath": files.STORE_DIR})
     process = children.container(
         names.WORKER,
         given.image or settings.worker_image,
@@ -170,6 +175,13 @@ def _pod(resource: DistributedInput, settings: Settings) -> dict[str, Any]:
         **scheduling_fields(name, workers),
         **children.image_pull_secrets(settings),
     }
+
+
+def _store_volume(store: StoreSpec) -> dict[str, Any]:
+    """Return the source of the volume with computed splits. A pod that fills it is evicted."""
+    if store.claim_name:
+        return {"persistentVolumeClaim": {"claimName": store.claim_name}}
+    return {"emptyDir": {"sizeLimit": str(quantity_bytes(store.size) * 5 // 4)}}
 
 
 def _share_bytes(resource: DistributedInput) -> int:
@@ -206,6 +218,8 @@ def _arguments(
         relaxed=spec.determinism == "Relaxed",
         idle_cpus=pod is not None,
         state_dir=spec.workers.state_directory,
+        store_dir=files.STORE_DIR if spec.store else None,
+        store_bytes=quantity_bytes(spec.store.size) if spec.store else None,
         modules=",".join(settings.modules),
         pod=pod,
         plain_transfer=spec.encryption == "Control",

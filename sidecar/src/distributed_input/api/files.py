@@ -28,6 +28,8 @@ TLS_DIR = f"{MOUNTS_DIR}/tls"
 """Folder with one folder per input, which has the certificate of the process."""
 CODE_DIR = f"{MOUNTS_DIR}/code"
 """Mount path, in workers, of the ConfigMap with the entry point's code."""
+STORE_DIR = "/var/lib/distributed-input/store"
+"""Mount path, in workers, of the volume with computed splits."""
 
 
 def config_file(name: str) -> str:

@@ -28,7 +28,9 @@ from distributed_input.api.errors import ConfigError
 
 VERSION = 1
 """Version of the document."""
-OPTIONAL_FLAGS = frozenset({flags.PLAIN_TRANSFER, flags.STATE_DIR})
+OPTIONAL_FLAGS = frozenset(
+    {flags.PLAIN_TRANSFER, flags.STATE_DIR, flags.STORE_DIR, flags.STORE_BYTES}
+)
 """Settings that a process may ignore: without them, it is slower."""
 
 _VERSION_FIELD = "version"

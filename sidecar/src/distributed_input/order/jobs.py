@@ -34,7 +34,7 @@ _COMPLETED = (
     "partitions num_splits global_batch_size infinite batched row_spec element_spec warnings"
     " definitions definition_version read_amplification split_bytes"
     " shard_policy split_bytes_at_most order_version run first_run shards_by_split"
-    " indexed_rows sources"
+    " indexed_rows sources varies"
 ).split()
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")

@@ -161,6 +161,12 @@ def _create_run(stack: contextlib.ExitStack, run: str, base: Path, shared_base: 
     return folders
 
 
+def store_folder(env: Mapping[str, str]) -> Path:
+    """Return the folder of stored splits: on a disk, and private to the user."""
+    parent = env.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(parent) / "distributed-input" / "store"
+
+
 def default_parent(env: Mapping[str, str]) -> Path:
     """Return a folder below $XDG_RUNTIME_DIR, or else below the folder for temporary files.
 

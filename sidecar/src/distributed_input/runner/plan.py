@@ -59,6 +59,9 @@ class PlannedInput:
     parallelism: int | None = None
     """Rows that a worker computes at once; None: the worker's default."""
     tf_data_service: PlannedTfDataService | None = None
+    store_dir: Path | None = None
+    """Folder of computed splits, which later runs use too; None: they are not stored."""
+    store_bytes: int | None = None
 
     @property
     def path(self) -> str | None:
@@ -163,6 +166,8 @@ def _worker(plan: Plan, paths: RunFolders, of: PlannedInput, index: int) -> Plan
             relaxed=of.config.determinism == "relaxed",
             idle_cpus=of.idle_cpus,
             state_dir=str(paths.states) if paths.states else None,
+            store_dir=str(of.store_dir) if of.store_dir else None,
+            store_bytes=of.store_bytes,
             **_process_settings(paths, name, paths.token(of.name)),
         )
         return [*plan.programs["worker"], *arguments]

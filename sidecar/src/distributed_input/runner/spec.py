@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_input.api.errors import ConfigError
 from distributed_input.runner import start_checks
-from distributed_input.runner.folders import check_encoding
+from distributed_input.runner.folders import check_encoding, store_folder
 from distributed_input.runner.plan import PlannedInput, PlannedTfDataService
 from distributed_input.runtime.addresses import free_ports
 
@@ -92,6 +93,7 @@ def load_resources(
 
 def _input(resource: Any, workers: int | None, parallelism: int | None) -> PlannedInput:
     from distributed_input.api.resource.input import input_config
+    from distributed_input.api.resource.scalars import quantity_bytes
 
     name, spec = resource.metadata.name, resource.spec
     scaling = spec.workers.autoscaling
@@ -106,6 +108,8 @@ def _input(resource: Any, workers: int | None, parallelism: int | None) -> Plann
         workers=count,
         parallelism=parallelism or spec.workers.parallelism,
         tf_data_service=_tf_data_service(spec.tf_data_service, count),
+        store_dir=store_folder(os.environ) if spec.store else None,
+        store_bytes=quantity_bytes(spec.store.size) if spec.store else None,
     )
 
 

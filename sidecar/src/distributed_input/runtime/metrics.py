@@ -73,6 +73,11 @@ WORKER_STATES = _counter(
     "States of splits: saved, restored, refused; or splits of which rows were skipped.",
     "event",
 )
+WORKER_STORE = _counter(
+    "worker_store",
+    "Rows and bytes read from the store instead of computed; splits stored, and found damaged.",
+    "what",
+)
 WORKER_SHARED_ROWS = _counter(
     "worker_shared_rows", "Rows sent that were produced for another job of the same dataset."
 )

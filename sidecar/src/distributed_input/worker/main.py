@@ -68,6 +68,18 @@ def _parser() -> argparse.ArgumentParser:
         "(default: none; sidecars keep the states for workers that fail)",
     )
     parser.add_argument(
+        flags.STORE_DIR,
+        metavar="DIR",
+        help="folder in which workers store computed splits, so that later jobs and epochs with "
+        "the same rows read them. Workers of one input may share it (default: none)",
+    )
+    parser.add_argument(
+        flags.STORE_BYTES,
+        type=int,
+        default=10 << 30,
+        help="maximum bytes of the files in --store-dir (default: 10 GiB)",
+    )
+    parser.add_argument(
         flags.MODULES,
         metavar="NAME,...",
         help="modules that may be imported as entry points, each with the modules below it "

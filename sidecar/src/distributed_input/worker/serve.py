@@ -33,6 +33,7 @@ from distributed_input.worker.host.idle_share import IdleCpus
 from distributed_input.worker.host.priority import LOW, LOWEST, lower_cpu_priority
 from distributed_input.worker.service import WorkerService
 from distributed_input.worker.states.state_files import StateFiles
+from distributed_input.worker.store.block_store import BlockStore
 
 _log = logs.get("worker.main")
 _HAND_BACK_SECONDS = 2.0  # part of the grace period, for streams that have not ended before it
@@ -68,8 +69,18 @@ def _serve(
     entry_points.allow_only(args.modules.split(",") if args.modules else [])
     splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed, parallelism)
     states = StateFiles(Path(args.state_dir)) if args.state_dir else None
+    store = None
+    if args.store_dir and not args.relaxed:
+        store = BlockStore(Path(args.store_dir), args.store_bytes)
     service = WorkerService(
-        splits, parallelism, args.max_streams, args.share_bytes, args.relaxed, states, crashes
+        splits,
+        parallelism,
+        args.max_streams,
+        args.share_bytes,
+        args.relaxed,
+        states,
+        crashes,
+        store,
     )
     descriptor = worker_pb2.DESCRIPTOR.services_by_name["Worker"]
     handler = service_handler(descriptor, service)
@@ -143,6 +154,7 @@ def _drain(server: Server, service: WorkerService, membership: Membership, grace
     service.streams.idle.wait(max(0.0, grace - _HAND_BACK_SECONDS))
     service.hand_back()
     service.streams.idle.wait(min(_HAND_BACK_SECONDS, grace))
+    service.flush(min(_HAND_BACK_SECONDS, grace))
     membership.stop()
     server.stop(1.0)
     if service.transfers is not None:

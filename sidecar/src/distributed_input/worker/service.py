@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from distributed_input.worker.datasets.split_opener import SplitOpener
 from distributed_input.worker.host.memory import buffer_bytes
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.states.state_files import StateFiles
+from distributed_input.worker.store.block_store import BlockStore
 from distributed_input.worker.streams.running_split import OwnThread, RunningSplit, is_python
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from distributed_input.worker.streams.shared_stream import SharedStream
@@ -46,6 +48,8 @@ class WorkerService:
         share_bytes: maximum bytes of rows kept for other jobs; see `SharedProducers`.
         relaxed: random values may differ when a split runs again.
         state_files: saved states of splits in a folder; None: only sidecars keep them.
+        crashes: splits that ended the process before this one.
+        store: computed splits in a folder; None: all rows are computed.
 
     Attributes:
         streams: the open streams.
@@ -62,6 +66,7 @@ class WorkerService:
         relaxed: bool = False,
         state_files: StateFiles | None = None,
         crashes: Sequence[types_pb2.StalledSplit] = (),
+        store: BlockStore | None = None,
     ) -> None:
         self.streams = OpenStreams(max_streams)
         self._buffer_bytes = buffer_bytes()
@@ -75,6 +80,7 @@ class WorkerService:
         self.reports = threading.Event()
         self._skipped = SkippedRecords(self.reports)
         self._runner = SplitRunner(splits, self._states, self._is_crowded, self._skipped)
+        self._store = store
         self._failures = DatasetFailures()
         self._crashes = list(crashes)
         self._producers = SharedProducers(self._start, self._pool, share_bytes)
@@ -121,8 +127,12 @@ class WorkerService:
     def _run(
         self, request: worker_pb2.StreamRequest, counters: StreamCounters
     ) -> Generator[RowBlock, None, None]:
+        compute, sources = self._runner.blocks, self._runner.sources
         with self._failures.recorded(request.job):
-            yield from self._runner.blocks(request, counters)
+            if self._store is None:
+                yield from compute(request, counters)
+            else:
+                yield from self._store.blocks(request, counters, compute, sources)
 
     def _is_crowded(self) -> bool:
         return self._pool.wanted > self._pool.permits
@@ -135,6 +145,11 @@ class WorkerService:
             connection.fail_all(
                 UnavailableError("the worker is leaving. Continue on another worker.")
             )
+
+    def flush(self, timeout: float) -> None:
+        """Wait for splits that are being stored, at most `timeout` seconds."""
+        if self._store is not None:
+            self._store.flush(timeout)
 
     def resize(self, parallelism: int, may_lend: bool) -> None:
         """Change the parallelism; see `ComputePool.resize`."""
@@ -191,6 +206,7 @@ class WorkerService:
         """Return the metrics."""
         totals = self.totals()
         direct = self.transfers.sent_bytes if self.transfers is not None else 0
+        stored = self._store.counts if self._store is not None else Counter[str]()
         return [
             metrics.sample(metrics.WORKER_ROWS, totals.rows),
             metrics.sample(metrics.WORKER_BYTES, totals.bytes),
@@ -210,5 +226,9 @@ class WorkerService:
             *(
                 metrics.sample(metrics.WORKER_STATES, count, event=event)
                 for event, count in self._states.counts.items()
+            ),
+            *(
+                metrics.sample(metrics.WORKER_STORE, stored[what], what=what)
+                for what in ("rows", "bytes", "stored", "damaged")
             ),
         ]

@@ -36,6 +36,8 @@ PARSERS = {
                 "relaxed": True,
                 "idle_cpus": True,
                 "state_dir": "/states",
+                "store_dir": "/store",
+                "store_bytes": 5,
                 "modules": "a.b,c",
                 "pod": "p",
                 "plain_transfer": True,

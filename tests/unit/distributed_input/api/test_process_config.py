@@ -35,8 +35,10 @@ WORKERS = st.fixed_dictionaries(
         "idle_cpus": st.booleans(),
         "plain_transfer": st.booleans(),
         **PROCESS,
-        **{name: optional(TEXTS) for name in ("advertise", "path", "state_dir")},
-        **{name: optional(st.integers(1)) for name in ("parallelism", "share_bytes")},
+        **{name: optional(TEXTS) for name in ("advertise", "path", "state_dir", "store_dir")},
+        **{
+            name: optional(st.integers(1)) for name in ("parallelism", "share_bytes", "store_bytes")
+        },
     }
 )
 SIDECARS = st.fixed_dictionaries(

@@ -213,3 +213,10 @@ def test_a_long_folder_for_temporary_files_is_not_used_for_sockets(home, monkeyp
     assert folders.default_parent({}).parent == Path("/tmp")
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(home))
     assert folders.default_parent({}).parent == home
+
+
+def test_stored_splits_are_in_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert folders.store_folder({}) == Path("/home/me/.cache/distributed-input/store")
+    found = folders.store_folder({"XDG_CACHE_HOME": "/cache"})
+    assert found == Path("/cache/distributed-input/store")

@@ -58,6 +58,13 @@ def test_a_worker_gets_the_folder_of_states_if_there_is_one():
     assert flags(command("worker-0", ONE, paths=kept), "--state-dir") == ["/states"]
 
 
+def test_a_worker_stores_splits_if_the_resource_says_so():
+    assert not flags(command("worker-0", ONE), "--store-dir")
+    kept = replace(ONE, store_dir=Path("/store"), store_bytes=5)
+    assert flags(command("worker-0", kept), "--store-dir") == ["/store"]
+    assert flags(command("worker-0", kept), "--store-bytes") == ["5"]
+
+
 def test_a_sidecars_dispatchers_have_names_if_there_are_several_inputs():
     first, second = "unix:/shm/s/dispatcher-0", "unix:/shm/s/dispatcher-1"
     assert flags(command("sidecar-0", ONE), "--dispatcher") == [first]

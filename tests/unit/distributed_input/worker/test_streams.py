@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import shutil
+import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,8 @@ from distributed_input.rows.prefix import Prefix
 from distributed_input.rows.stage import Stage
 from distributed_input.worker.compute.compute_pool import ComputePool
 from distributed_input.worker.datasets.split_iterator import SplitIterator
+from distributed_input.worker.datasets.split_opener import SplitSources
+from distributed_input.worker.store.block_store import BlockStore
 from distributed_input.worker.streams.running_split import OwnThread, RunningSplit
 from distributed_input.worker.streams.shared_producers import SharedProducers
 from distributed_input.worker.streams.shared_stream import SharedStream
@@ -123,7 +129,23 @@ class Pooled(Shared):
     pool = staticmethod(functools.partial(ComputePool, 1))
 
 
-KINDS = [Running, InOwnThread, Shared, Pooled]
+class Stored(Running):
+    """A split that is stored once it was read to its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder)
+        self.store = BlockStore(Path(folder), 1 << 20)
+
+    def start(self, request: worker_pb2.StreamRequest, counters: StreamCounters) -> RunningSplit:
+        assert self.store.flush(SECONDS)
+        compute, sources = self.source.blocks, SplitSources((), True)
+        arguments = request, counters, compute, lambda _: sources
+        return self.kind(request, functools.partial(self.store.blocks, *arguments))
+
+
+KINDS = [Running, InOwnThread, Shared, Pooled, Stored]
 
 
 def request_of(state: Prefix) -> worker_pb2.StreamRequest:

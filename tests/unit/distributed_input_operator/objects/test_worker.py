@@ -61,6 +61,28 @@ def test_a_worker_saves_states_in_the_folder_of_the_resource():
     assert container["env"][-2:] == [own, document(stateDir="/states")]
 
 
+@pytest.mark.parametrize(
+    ("spec", "source", "size"),
+    [
+        ({}, {"emptyDir": {"sizeLimit": str(10 * 5 * (1 << 30) // 4)}}, 10 << 30),
+        ({"size": "4Mi"}, {"emptyDir": {"sizeLimit": str(5 << 20)}}, 4 << 20),
+        (
+            {"size": "1Gi", "claimName": "splits"},
+            {"persistentVolumeClaim": {"claimName": "splits"}},
+            1 << 30,
+        ),
+    ],
+)
+def test_a_worker_stores_splits_on_the_volume_of_the_resource(spec, source, size):
+    folder = "/var/lib/distributed-input/store"
+    made = {one["kind"]: one for one in worker_objects(resource(store=spec), SETTINGS, 1, "")}
+    pod = made["Deployment"]["spec"]["template"]["spec"]
+    assert {"name": "store", **source} in pod["volumes"]
+    (container,) = pod["containers"]
+    assert {"name": "store", "mountPath": folder} in container["volumeMounts"]
+    assert container["env"][-1] == document(storeDir=folder, storeBytes=str(size))
+
+
 def test_a_document_exists_only_if_the_spec_needs_it():
     tf_data = {"workers": {"stateDirectory": "/states"}, "tfDataService": {}}
     without = (

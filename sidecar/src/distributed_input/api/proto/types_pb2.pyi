@@ -100,7 +100,7 @@ class GraphDataset(_message.Message):
     def __init__(self, tf_version: _Optional[str] = ..., graphs: _Optional[_Iterable[bytes]] = ..., shard_policy: _Optional[str] = ..., constants: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most", "order_version", "run", "first_run", "shards_by_split", "indexed_rows", "sources", "weights", "exhaustion", "bad_records")
+    __slots__ = ("name", "dataset_id", "entry_point", "seed", "mode", "num_splits", "partitions", "global_batch_size", "remainder", "batched", "row_spec", "epochs", "strict", "infinite", "warnings", "element_spec", "definitions", "definition_version", "split_bytes", "read_amplification", "shard_policy", "split_bytes_at_most", "order_version", "run", "first_run", "shards_by_split", "varies", "indexed_rows", "sources", "weights", "exhaustion", "bad_records")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DATASET_ID_FIELD_NUMBER: _ClassVar[int]
     ENTRY_POINT_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,7 @@ class Job(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     FIRST_RUN_FIELD_NUMBER: _ClassVar[int]
     SHARDS_BY_SPLIT_FIELD_NUMBER: _ClassVar[int]
+    VARIES_FIELD_NUMBER: _ClassVar[int]
     INDEXED_ROWS_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
@@ -158,12 +159,13 @@ class Job(_message.Message):
     run: str
     first_run: str
     shards_by_split: _containers.RepeatedScalarFieldContainer[bool]
+    varies: bool
     indexed_rows: int
     sources: _containers.RepeatedCompositeFieldContainer[Job]
     weights: _containers.RepeatedCompositeFieldContainer[Weights]
     exhaustion: Exhaustion
     bad_records: BadRecords
-    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ..., indexed_rows: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[Weights, _Mapping]]] = ..., exhaustion: _Optional[_Union[Exhaustion, str]] = ..., bad_records: _Optional[_Union[BadRecords, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., dataset_id: _Optional[str] = ..., entry_point: _Optional[_Union[EntryPoint, _Mapping]] = ..., seed: _Optional[int] = ..., mode: _Optional[_Union[ProcessingMode, str]] = ..., num_splits: _Optional[int] = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., batched: bool = ..., row_spec: _Optional[str] = ..., epochs: _Optional[int] = ..., strict: bool = ..., infinite: bool = ..., warnings: _Optional[_Iterable[str]] = ..., element_spec: _Optional[str] = ..., definitions: _Optional[_Iterable[int]] = ..., definition_version: _Optional[str] = ..., split_bytes: _Optional[int] = ..., read_amplification: _Optional[int] = ..., shard_policy: _Optional[str] = ..., split_bytes_at_most: bool = ..., order_version: _Optional[int] = ..., run: _Optional[str] = ..., first_run: _Optional[str] = ..., shards_by_split: _Optional[_Iterable[bool]] = ..., varies: bool = ..., indexed_rows: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[Weights, _Mapping]]] = ..., exhaustion: _Optional[_Union[Exhaustion, str]] = ..., bad_records: _Optional[_Union[BadRecords, _Mapping]] = ...) -> None: ...
 
 class BadRecords(_message.Message):
     __slots__ = ("per_split", "percent", "excluded")

@@ -25,7 +25,7 @@ def has_useless_cache(graph_def: GraphDef) -> bool:
     repeats = [node for node in graph_def.node if node.op.startswith(_REPEATS)]
     repeated = {below.name for node in repeats for below in node_defs.ancestors(nodes, node)}
     return any(
-        node.op in OPS and _file(nodes, node) == "" and node.name not in repeated
+        node.op in OPS and file_name(nodes, node) == "" and node.name not in repeated
         for node in graph_def.node
     )
 
@@ -39,7 +39,7 @@ def check(graph_def: GraphDef) -> None:
     for scope, scope_nodes in node_defs.scopes(graph_def).items():
         nodes = node_defs.by_name(scope_nodes)
         for node in scope_nodes:
-            name = _file(nodes, node) if node.op in OPS else ""
+            name = file_name(nodes, node) if node.op in OPS else ""
             if name != "" and (scope or not name):
                 raise ConfigError(
                     f"the dataset caches to files ({name or 'with a computed name'}) in a function "
@@ -57,7 +57,7 @@ def before_caches(graph_def: GraphDef) -> tuple[frozenset[str], frozenset[str]]:
     before = [
         below
         for node in graph_def.node
-        if node.op in OPS and _file(nodes, node)
+        if node.op in OPS and file_name(nodes, node)
         for below in node_defs.ancestors(nodes, node)
     ]
     called = node_defs.called_functions(node_defs.library(graph_def), before)
@@ -75,7 +75,7 @@ def rename(graph_def: GraphDef, path_of: Callable[[str, str], str]) -> None:
     """
     check(graph_def)
     nodes = node_defs.by_name(graph_def.node)
-    caches = [node for node in graph_def.node if node.op in OPS and _file(nodes, node)]
+    caches = [node for node in graph_def.node if node.op in OPS and file_name(nodes, node)]
     prints = [_fingerprint(graph_def, nodes, node) for node in caches]
     for node, fingerprint in zip(caches, prints, strict=True):
         old = nodes[node_defs.source_of(node_defs.data_inputs(node)[_FILE])]
@@ -84,11 +84,11 @@ def rename(graph_def: GraphDef, path_of: Callable[[str, str], str]) -> None:
         new.name = f"{node.name}/file"
         value = new.attr["value"].tensor
         value.ClearField("tensor_content")
-        value.string_val[:] = [path_of(_file(nodes, node) or "", fingerprint).encode()]
+        value.string_val[:] = [path_of(file_name(nodes, node) or "", fingerprint).encode()]
         node.input[_FILE] = new.name
 
 
-def _file(nodes: dict[str, NodeDef], node: NodeDef) -> str | None:
+def file_name(nodes: dict[str, NodeDef], node: NodeDef) -> str | None:
     """Return the name of a cache's file, "" for a cache in memory, None for a computed name."""
     const = node_defs.input_node(nodes, node, _FILE)
     if const is None or const.op != "Const":

@@ -38,6 +38,16 @@ PASSES = frozenset(
 """Ops that return their input's elements, in its order."""
 REORDERS = PASSES | REPEATS | {"Shuffle", "Cache"}
 """Ops that return all elements of their input as they are, in any order, perhaps several times."""
+KNOWN = frozenset(
+    "Range Tensor TensorSlice SparseTensorSlice Random TextLine TFRecord FixedLengthRecord Map"
+    " ParallelMap MapAndBatch Filter FlatMap Interleave ParallelInterleave Scan TakeWhile"
+    " GroupByWindow GroupByReducer Batch ParallelBatch PaddedBatch Unbatch Rebatch Window Take"
+    " Skip Shard Repeat Shuffle ShuffleAndRepeat Concatenate Zip DirectedInterleave Cache Prefetch"
+    " Options Model AssertCardinality Unique ParseExample Reduce DatasetToSingleElement"
+    " DatasetCardinality".split()
+)
+"""Functions of their inputs and of files, whose whole state TensorFlow saves. `Cache` is one: while
+a split writes the files of a cache, it has no states."""
 
 
 @functools.lru_cache(maxsize=1024)

@@ -119,6 +119,11 @@ def restore(
         _rename_outputs(function)
 
 
+def is_stored(node: NodeDef) -> bool:
+    """Return whether an ImmutableConst is one of `restore`: its file is named by its content."""
+    return bool(_HASH.fullmatch(os.path.basename(node.attr["memory_region_name"].s.decode())))
+
+
 def _insert_constants(
     graph_def: GraphDef, dataset: types_pb2.GraphDataset | None, folder: Path
 ) -> None:

@@ -65,35 +65,37 @@ def define(job: types_pb2.Job, first: Definition, has_python: bool) -> Mapping[i
     Returns:
         The definitions of some splits.
     """
+
+    def noted(split: int) -> Definition:
+        found = definition_of(job, split) if split else first
+        job.varies = job.varies or found.varies
+        if selections.has_random_order(found.graph):
+            job.order_version = ORDER_VERSION
+        return found
+
     splits, names = job.num_splits, []
     job.definition_version = canonical.FINGERPRINT_VERSION
-    found = {0: first}
-    found |= {one: definition_of(job, one) for one in sorted({splits // 2, splits - 1} - {0})}
-    samples = {split: one.graph for split, one in found.items()}
-    prints = set(map(fingerprint, samples.values()))
-    common = {fingerprint(graph, without_shard=True) for graph in samples.values()}
+    samples = {split: noted(split) for split in sorted({0, splits // 2, splits - 1})}
+    graphs = {split: one.graph for split, one in samples.items()}
+    prints = set(map(fingerprint, graphs.values()))
     if splits == 1:
         job.definitions.extend(prints)
-    elif len(common) == 1:
+        return samples
+    common = {fingerprint(graph, without_shard=True) for graph in graphs.values()}
+    if len(common) == 1:
         job.definitions.extend(common)
-    has_order = any(map(selections.has_random_order, samples.values()))
-    if not job.definitions:
+    else:
         for split in range(splits):
-            graph = samples.get(split) or definition_of(job, split).graph
-            has_order = has_order or selections.has_random_order(graph)
+            graph = graphs.get(split) or noted(split).graph
             job.definitions.append(fingerprint(graph))
             names.append(selecting.file_names(graph))
-    if has_order:
-        job.order_version = ORDER_VERSION
-    if splits == 1:
-        return found
-    job.shards_by_split.extend(selecting.shards_by_split(samples, splits, names))
+    job.shards_by_split.extend(selecting.shards_by_split(graphs, splits, names))
     if len(prints) == 1 and not has_python:
         name = f"entry point {job.entry_point.target}"
         job.warnings.append(export.repeated_rows_warning(name, splits))
-    elif alike := selections.warning(samples, job.shards_by_split):
+    elif alike := selections.warning(graphs, job.shards_by_split):
         job.warnings.append(alike)
-    return found
+    return samples
 
 
 def check_order(job: types_pb2.Job, graph: GraphDef) -> None:

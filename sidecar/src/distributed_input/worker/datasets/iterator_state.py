@@ -22,22 +22,12 @@ import xxhash
 from distributed_input.graph import native_ops, row_skips
 from distributed_input.graph.definition import node_defs, python_code
 from distributed_input.graph.definition.canonical import stable_bytes
-from distributed_input.graph.definition.datasets import kind
+from distributed_input.graph.definition.datasets import KNOWN, kind
 from distributed_input.graph.definition.node_defs import PYTHON_OPS, GraphDef
 from distributed_input.graph.determinism import depends_on_order
 from distributed_input.graph.row_skips import RowSkip
 from distributed_input.worker.states.saved_state import StateError, within
 
-_RESTORED = frozenset(
-    "Range Tensor TensorSlice SparseTensorSlice Random TextLine TFRecord FixedLengthRecord Map"
-    " ParallelMap MapAndBatch Filter FlatMap Interleave ParallelInterleave Scan TakeWhile"
-    " GroupByWindow GroupByReducer Batch ParallelBatch PaddedBatch Unbatch Rebatch Window Take"
-    " Skip Shard Repeat Shuffle ShuffleAndRepeat Concatenate Zip DirectedInterleave Cache Prefetch"
-    " Options Model AssertCardinality Unique ParseExample Reduce DatasetToSingleElement"
-    " DatasetCardinality".split()
-)
-"""The datasets whose whole state TensorFlow saves. `Cache` is one: while a split writes the files
-of a cache, it has no states."""
 _PIPELINE = 8
 """Version of what a worker changes in a dataset. 2: it joins batches. 3: it sets their size. 4:
 also that of batches with maps behind them, and of prefetch. 5: it pushes shards to sources. 6: maps
@@ -102,7 +92,7 @@ def find_problem(graph_def: GraphDef) -> str:
         for node in nodes:
             if node.op in library:
                 continue
-            is_dataset = "Dataset" in node.op and kind(node.op) not in _RESTORED
+            is_dataset = "Dataset" in node.op and kind(node.op) not in KNOWN
             if is_dataset or (name and (node.op in PYTHON_OPS or depends_on_order(node.op))):
                 return f"{node.op} in {node_defs.readable_name(name)}" if name else str(node.op)
     return ""

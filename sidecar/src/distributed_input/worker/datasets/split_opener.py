@@ -3,6 +3,8 @@
 A dataset is defined by a graph from the trainer, a tf.data function or a Python iterable. For each
 of them, the same (seed, epoch, split) produces the same elements. Before a selection such as
 `shard`, the order depends on the seed and the epoch only: it is the same for every split.
+
+This module is long because all ways to a split share its caches.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from distributed_input.graph import (
     sharding,
     type_specs,
 )
+from distributed_input.graph.analysis import files_read
 from distributed_input.graph.analysis.batches import find_batches
+from distributed_input.graph.analysis.files_read import UnknownFilesError
 from distributed_input.graph.definition import (
     caches,
     canonical,
@@ -82,6 +86,18 @@ class RecordGuards(NamedTuple):
 
     errors: SplitErrors
     has_files: bool
+
+
+class SplitSources(NamedTuple):
+    """What the rows of a split depend on besides its definition.
+
+    Attributes:
+        files: names of the files that it reads.
+        epoch: whether the rows depend on the epoch.
+    """
+
+    files: tuple[str, ...]
+    epoch: bool
 
 
 @dataclass(frozen=True)
@@ -203,6 +219,29 @@ class SplitOpener:
             found, row, job.batched, batch_rows, None, job.dataset_id, cpus=self._cpus
         )
 
+    def sources(self, job: types_pb2.Job, seed: int, epoch: int, split: int) -> SplitSources:
+        """Return what the rows of a split depend on besides its definition.
+
+        Raises:
+            UnknownFilesError: its graph does not show that, or it has no graph.
+            Exception: as `open`.
+        """
+        graphs, arrays = [], None
+        for each in (epoch, epoch + 1):
+            of = _Opening(job, seed, each, split, 0, 0, bool, None)
+            if job.HasField("entry_point"):
+                found = self._definition(of)
+                if not isinstance(found, SplitGraph) or found.varies:
+                    raise UnknownFilesError("its function reads the epoch, or returns no graph")
+                graphs.append(seeds.reseed(found.graph, seed, each, split, found.own))
+            else:
+                seeded = self._trainers_graph(of, ElementSpec.from_json(job.element_spec))
+                arrays = seeded.arrays
+                graphs.append(seeded.graph)
+        first, second = map(node_defs.to_bytes, graphs)
+        packing.restore(graphs[0], arrays, self._folder)
+        return SplitSources(files_read.find(graphs[0]), first != second)
+
     def _iterate(self, of: _Opening, row: ElementSpec, found: _SeededGraph) -> SplitIterator:
         """Return the elements of a graph."""
         job, graph = of.job, found.graph
@@ -315,12 +354,7 @@ class SplitOpener:
         instantiated from the graph. This keeps `reshuffle_each_iteration=False` and gives each
         split its own augmentations. A generator has no graph, so it is seeded when it is built.
         """
-        job = of.job
-        cached = self._graphs.get(_graph_key(job, of.seed, of.split))
-        if cached is not None and packing.has_files(cached.graph, self._folder):
-            found: SplitGraph | Iterable[Any] = cached
-        else:
-            found = self._define(of)
+        job, found = of.job, self._definition(of)
         if not isinstance(found, SplitGraph):
             return found
         graph = seeds.reseed(found.graph, of.seed, of.epoch, of.split, found.own)
@@ -330,6 +364,13 @@ class SplitOpener:
         version += [str(of.seed), str(of.epoch)] if found.varies else []
         files = SplitCaches(of.split, job.num_splits, version)
         return _SeededGraph(graph, is_serial, found.element_spec, files, functions=found.functions)
+
+    def _definition(self, of: _Opening) -> SplitGraph | Iterable[Any]:
+        """Return the graph of an entry point's split, or what the entry point returned."""
+        cached = self._graphs.get(_graph_key(of.job, of.seed, of.split))
+        if cached is not None and packing.has_files(cached.graph, self._folder):
+            return cached
+        return self._define(of)
 
     def _define(self, of: _Opening) -> SplitGraph | Iterable[Any]:
         """Call the entry point. Return its graph, or what it returned if that has no graph."""

@@ -20,7 +20,7 @@ from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows import encode
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.digest import digests_of, row_hashes
-from distributed_input.rows.elements import Column
+from distributed_input.rows.elements import Column, ElementSpec
 from distributed_input.rows.prefix import Prefix
 from distributed_input.rows.runs import row_offsets
 from distributed_input.worker import crash_notes
@@ -93,8 +93,7 @@ def split_blocks(
         counters.rows += block.rows
         counters.bytes += block.nbytes
         yield block
-    nothing = (np.zeros(0, np.uint8),) * split.row.buffer_count
-    end = RowBlock(at.rows, 0, nothing, _NO_DIGESTS, last=True, prefix_digest=at.digest)
+    end = end_of(at, split.row)
     if differs is None:
         differs = _differs(request, checked, at, is_restored=start.rows > 0)
         end = replace(end, prefix_differs=differs)
@@ -124,6 +123,12 @@ def _differs(
 def block_bytes(request: worker_pb2.StreamRequest) -> int:
     """Return the size of the largest block of a stream, unless a row is larger."""
     return max(BLOCK_BYTES, request.block_bytes)
+
+
+def end_of(rows: Prefix, row: ElementSpec) -> RowBlock:
+    """Return the last block of a split with these rows."""
+    nothing = (np.zeros(0, np.uint8),) * row.buffer_count
+    return RowBlock(rows.rows, 0, nothing, _NO_DIGESTS, last=True, prefix_digest=rows.digest)
 
 
 def progress_report(rows: int) -> RowBlock:
@@ -193,7 +198,7 @@ def _encode_elements(
                     digests,
                     prefix_digest=at.digest,
                 )
-                for block in _cut(element, columns, request):
+                for block in cut(element, columns, request):
                     at = block.end_prefix
                     yield block
 
@@ -234,7 +239,7 @@ def _errors_at(split: SplitIterator, of: Computed, row: int) -> Iterator[None]:
         raise SpecError(f"{place}: {str(error).rstrip('.')}{remedy}") from error
 
 
-def _cut(
+def cut(
     element: RowBlock, columns: Sequence[Column], request: worker_pb2.StreamRequest
 ) -> Iterator[RowBlock]:
     """Yield an element in parts: large ones are about a block, with at least one row.

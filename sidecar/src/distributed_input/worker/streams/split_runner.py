@@ -26,7 +26,12 @@ from distributed_input.worker.datasets.bad_records import (
 )
 from distributed_input.worker.datasets.record_checks import READER
 from distributed_input.worker.datasets.split_iterator import SplitIterator
-from distributed_input.worker.datasets.split_opener import INDEXED, RecordGuards, SplitOpener
+from distributed_input.worker.datasets.split_opener import (
+    INDEXED,
+    RecordGuards,
+    SplitOpener,
+    SplitSources,
+)
 from distributed_input.worker.states.saved_state import SavedState, StateError, within
 from distributed_input.worker.states.split_states import SplitStates, is_anchored
 from distributed_input.worker.states.state_files import StoredState
@@ -132,7 +137,7 @@ class SplitRunner:
                     raise
                 guards = following
             if sent is not None:
-                request, is_continued = _behind(request, sent.end_prefix), True
+                request, is_continued = behind(request, sent.end_prefix), True
 
     def _first_guards(self, request: worker_pb2.StreamRequest) -> RecordGuards | None:
         """Return the guards with which a split is opened first.
@@ -341,6 +346,12 @@ class SplitRunner:
                 *([guards] if guards is not None else []),
             )
 
+    def sources(self, request: worker_pb2.StreamRequest) -> SplitSources:
+        """Return what the rows of a split depend on; see `SplitOpener.sources`."""
+        with crash_notes.Note(Computed.of(request.job, request.epoch, request.split)) as note:
+            note.begin(0)
+            return self._splits.sources(request.job, request.seed, request.epoch, request.split)
+
     def _inlines(self, job: types_pb2.Job) -> bool:
         """Return whether the maps of a split that is opened now run in its thread.
 
@@ -349,10 +360,10 @@ class SplitRunner:
         return self._is_crowded() and self._batch_sizer.is_quick(job)
 
 
-def _behind(request: worker_pb2.StreamRequest, prefix: Prefix) -> worker_pb2.StreamRequest:
+def behind(request: worker_pb2.StreamRequest, prefix: Prefix) -> worker_pb2.StreamRequest:
     """Return the request of the rows of a split behind those that were sent."""
-    behind = worker_pb2.StreamRequest()
-    behind.CopyFrom(request)
-    behind.start_row = behind.prefix_rows = prefix.rows
-    behind.prefix_digest, behind.check_prefix = prefix.digest, True
-    return behind
+    rest = worker_pb2.StreamRequest()
+    rest.CopyFrom(request)
+    rest.start_row = rest.prefix_rows = prefix.rows
+    rest.prefix_digest, rest.check_prefix = prefix.digest, True
+    return rest

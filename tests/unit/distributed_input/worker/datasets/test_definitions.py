@@ -186,3 +186,8 @@ def test_a_job_of_an_earlier_order_of_rows_is_an_error(
 
 def test_a_job_without_a_random_order_has_no_version_of_it(described: Describe) -> None:
     assert described("sharded").order_version == 0
+
+
+def test_a_job_shows_whether_one_of_its_splits_reads_the_epoch(described: Describe) -> None:
+    found = {name: described(name).varies for name in ("sharded", "drawn", "sharded_by_seed")}
+    assert found == {"sharded": False, "drawn": True, "sharded_by_seed": True}

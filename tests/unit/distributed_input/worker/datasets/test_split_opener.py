@@ -5,7 +5,9 @@ This module is long because one module of entry points serves all tests.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import json
 import sys
 import types
 import warnings
@@ -20,6 +22,7 @@ import tensorflow as tf
 from distributed_input.api.errors import JobConflictError
 from distributed_input.api.proto import types_pb2
 from distributed_input.graph import batching, buffers
+from distributed_input.graph.analysis.files_read import UnknownFilesError
 from distributed_input.graph.definition import serialization
 from distributed_input.graph.export import export_job
 from distributed_input.worker.datasets import shared_passes, split_opener
@@ -474,3 +477,53 @@ def test_an_iterable_in_place_of_an_index_is_an_error(calls):
     job.entry_point.target = "splits_of_test:as_list"
     with pytest.raises(JobConflictError, match="Now it has 0 rows"):
         new_opener().open(job, 0, 0, 0, 0)
+
+
+_FILES = """
+import tensorflow as tf
+
+def ordered(context, names):
+    files = tf.data.Dataset.from_tensor_slices(names)
+    files = files.shard(context.num_input_pipelines, context.input_pipeline_id)
+    return files.flat_map(tf.data.TextLineDataset)
+
+def shuffled(context, names):
+    return ordered(context, names).shuffle(9)
+
+def by_epoch(context, names):
+    return ordered(context, names).skip(context.epoch)
+"""
+
+
+@pytest.mark.parametrize("sends", [False, True], ids=["entry point", "trainer's"])
+@pytest.mark.parametrize("order", ["ordered", "shuffled"])
+def test_the_sources_of_a_split_are_its_files_and_maybe_the_epoch(
+    tmp_path: Path, order: str, sends: bool
+) -> None:
+    names = [str(tmp_path / f"{number}.txt") for number in range(6)]
+    names += ["x" * (64 << 10)]  # such a list is sent apart from the graph
+    args = json.dumps({"names": names})
+    with module_of(tmp_path, "files_of_test", _FILES) as module:
+        entry = types_pb2.EntryPoint(target=f"files_of_test:{order}", args_json=args)
+        job = types_pb2.Job(name="any", entry_point=entry, num_splits=2, partitions=1)
+        opener = new_opener()
+        if sends:
+            job.ClearField("entry_point")
+            job, data = export_job(job, functools.partial(getattr(module, order), names=names))
+            opener = SplitOpener(lambda _: data)
+        else:
+            job = describe(job)
+        assert not job.varies
+        for split in range(2):
+            found = opener.sources(job, 0, 3, split)
+            assert found.files == tuple(sorted(names[split::2]))
+            assert found.epoch == (order == "shuffled")
+
+
+def test_a_split_that_reads_the_epoch_has_unknown_sources(tmp_path: Path) -> None:
+    with module_of(tmp_path, "files_of_test", _FILES):
+        entry = types_pb2.EntryPoint(target="files_of_test:by_epoch", args_json='{"names": ["a"]}')
+        job = describe(types_pb2.Job(name="any", entry_point=entry, num_splits=2, partitions=1))
+        assert job.varies
+        with pytest.raises(UnknownFilesError, match="reads the epoch"):
+            new_opener().sources(job, 0, 0, 0)

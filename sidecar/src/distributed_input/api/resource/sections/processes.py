@@ -1,4 +1,4 @@
-"""The sections `dispatcher`, `sidecar`, `trainers` and `tfDataService`."""
+"""The sections `dispatcher`, `sidecar`, `trainers`, `store` and `tfDataService`."""
 
 from __future__ import annotations
 
@@ -129,6 +129,16 @@ class TrainersSpec(Section):
     priority: int = Field(default=0, ge=-1000, le=1000)
     """Inputs with a higher priority get all workers that they need before other inputs get more
     than their minimum. It does not count if the InputPolicy has priorityClasses. Default: 0."""
+
+
+class StoreSpec(Section):
+    """The splits that workers keep once they have computed them."""
+
+    size: Buffer = Field(default="10Gi", examples=["500Gi"])
+    """Maximum size of the store, from 1Mi to 1Ti. Default: 10Gi."""
+    claim_name: ObjectName | None = Field(default=None, examples=["stored-splits"])
+    """PersistentVolumeClaim that all workers mount and write. `distributed-input run` has a folder
+    of the user. Default: an emptyDir in each worker's pod, which ends with the pod."""
 
 
 class TfDataServiceSpec(Section):

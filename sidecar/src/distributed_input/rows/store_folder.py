@@ -1,0 +1,127 @@
+"""The files of a store, bounded in bytes. Several workers may share the folder.
+
+The split whose rows cost least to compute again, for its size, is removed first, and of equal ones
+the one that was not used for the longest time. The modification time of a file is its rank: its
+cost, and the rank of what was removed last when it was last used. So what is not used any more has
+the lowest rank at some time, whatever it cost (Cao and Irani's GreedyDual-Size).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from distributed_input.rows.stored_split import SplitFile, StoredSplit
+
+SUFFIX = ".rows"
+_PART, _REMOVED = ".part", "removed"
+_SCANS = 256  # the folder is read after each of so many parts of its limit was written
+_PART_SECONDS = 3600.0  # a file that is not complete, and was not written to, has no writer
+_NS, _MIB = 1e9, 1 << 20
+
+
+class StoreFolder:
+    """The splits in a folder.
+
+    Args:
+        path: the folder; created when the first split is written.
+        max_bytes: maximum size of all files. Several writers may exceed it by 1/256 each.
+
+    Attributes:
+        unfinished: bytes of this process's files that are not complete.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path, self.max_bytes = path, max_bytes
+        self.unfinished = 0
+        self._unread = max_bytes  # bytes written since the folder was read
+        self._removed = (
+            path / _REMOVED
+        )  # its modification time is the rank of what was removed last
+
+    def open(self, name: str) -> StoredSplit | None:
+        """Return a split; None if there is none.
+
+        Raises:
+            OSError: its file cannot be read.
+            StoreError: it is damaged.
+        """
+        try:
+            return StoredSplit(self._path(name))
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str) -> SplitFile:
+        """Return a file for a split, which `publish` makes visible. Raises OSError."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return SplitFile(self.path / f"{name}.{secrets.token_hex(4)}{_PART}")
+
+    def count(self, nbytes: int) -> None:
+        """Count bytes that were written. Remove splits if all take too much. Raises OSError."""
+        self.unfinished += nbytes
+        self._unread += nbytes
+        if self._unread >= self.max_bytes // _SCANS:
+            self._make_room()
+
+    def publish(self, name: str, file: SplitFile, seconds: float) -> None:
+        """Make a split visible. Raises OSError.
+
+        Args:
+            name: name of the split.
+            file: its complete file.
+            seconds: CPU time that its rows cost.
+        """
+        os.replace(file.path, self._path(name))
+        self._rank(self._path(name), file.size, seconds)
+
+    def use(self, name: str, size: int, seconds: float) -> None:
+        """Record that a split of `size` bytes was used. Without permission, it does nothing."""
+        with contextlib.suppress(OSError):
+            self._rank(self._path(name), size, seconds)
+
+    def remove(self, name: str) -> None:
+        """Remove a split. Without permission, it does nothing."""
+        with contextlib.suppress(OSError):
+            self._path(name).unlink(missing_ok=True)
+
+    def entries(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Yield the files of complete splits, and of those that are being written."""
+        try:
+            found = list(os.scandir(self.path))
+        except FileNotFoundError:
+            return
+        for entry in found:
+            if entry.name.endswith((SUFFIX, _PART)):
+                with contextlib.suppress(FileNotFoundError):
+                    yield Path(entry.path), entry.stat()
+
+    def _path(self, name: str) -> Path:
+        return self.path / f"{name}{SUFFIX}"
+
+    def _rank(self, path: Path, size: int, seconds: float) -> None:
+        lowest = 0
+        with contextlib.suppress(FileNotFoundError):
+            lowest = self._removed.stat().st_mtime_ns
+        os.utime(path, ns=(0, lowest + int(seconds * _NS * _MIB / max(size, 1))))
+
+    def _make_room(self) -> None:
+        self._unread = 0
+        splits, total = [], 0
+        for path, found in self.entries():
+            if path.suffix == SUFFIX:
+                splits.append((found.st_mtime_ns, found.st_ctime_ns, found.st_size, path))
+            elif time.time() - found.st_mtime > _PART_SECONDS:
+                path.unlink(missing_ok=True)
+                continue
+            total += found.st_size
+        for rank, _, size, path in sorted(splits):
+            if total <= self.max_bytes:
+                break
+            path.unlink(missing_ok=True)
+            self._removed.touch(mode=0o600)
+            os.utime(self._removed, ns=(0, rank))
+            total -= size

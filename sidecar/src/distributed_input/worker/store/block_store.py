@@ -1,0 +1,317 @@
+"""The store as a part of a running split: its blocks are read, or computed and stored.
+
+A split is found by what its rows depend on: the definition of the dataset, the seed, the epoch if
+the rows depend on it, the split, the kind of node and the releases. Its file has the versions of
+the files that it was computed from, which are compared whenever it is read. A dataset of which this
+is not known is not stored. An error of the store costs speed: the rows are computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+from distributed_input.api.errors import UnavailableError
+from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.api.stalls import dataset_name
+from distributed_input.graph.analysis.files_read import UnknownFilesError
+from distributed_input.graph.definition.canonical import FINGERPRINT_VERSION
+from distributed_input.link.blocks.open_streams import StreamCounters
+from distributed_input.order.identity import fingerprint
+from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.elements import ElementSpec
+from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
+from distributed_input.rows.store_folder import StoreFolder
+from distributed_input.rows.stored_split import (
+    FORMAT,
+    Description,
+    StoredSplit,
+    StoreError,
+    Version,
+)
+from distributed_input.runtime import logs
+from distributed_input.worker.datasets.dataset_cache import LruCache
+from distributed_input.worker.datasets.split_opener import SplitSources
+from distributed_input.worker.node import NODE
+from distributed_input.worker.states.saved_state import StateTimeoutError, within
+from distributed_input.worker.store.file_versions import are_old, versions
+from distributed_input.worker.store.recordings import Recording, WriteQueue
+from distributed_input.worker.streams.dataset_usage import sharing_key
+from distributed_input.worker.streams.split_blocks import cut, end_of
+from distributed_input.worker.streams.split_runner import behind
+
+_log = logs.get("worker.store")
+_READ_SECONDS = 5.0  # for a block, or for the versions of files
+_PAUSE_SECONDS = 60.0  # after a read that took longer, or an error of the file system
+_MAX_DATASETS, _MAX_NAMES = 1000, 100_000
+_FIXED = "all"  # stands for the epoch of rows that do not depend on it
+
+Compute = Callable[[worker_pb2.StreamRequest, StreamCounters], Iterator[RowBlock]]
+FindSources = Callable[[worker_pb2.StreamRequest], SplitSources]
+
+
+class BlockStore:
+    """The splits in a folder. Thread-safe.
+
+    Args:
+        folder: the folder.
+        max_bytes: maximum size of its files.
+
+    Attributes:
+        counts: number of "rows" and "bytes" that were read instead of computed, and of splits that
+            were "stored" or found "damaged".
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self._folder = StoreFolder(folder, max_bytes)
+        self._queue = WriteQueue()
+        self._paused = {"read": 0.0, "write": 0.0}  # until when
+        self._is_warned = False
+        self._known: LruCache[SplitSources] = LruCache(_MAX_NAMES)  # by the splits' names
+        self._refused: dict[tuple[str, int], None] = {}  # datasets that are not stored
+
+    def flush(self, timeout: float) -> bool:
+        """Wait for what is being written. Return whether all is."""
+        return self._queue.flush(timeout)
+
+    def blocks(
+        self,
+        request: worker_pb2.StreamRequest,
+        counters: StreamCounters,
+        compute: Compute,
+        sources: FindSources,
+    ) -> Generator[RowBlock, None, None]:
+        """Yield a split's blocks as `compute` does; see `SplitRunner.blocks`.
+
+        Args:
+            request: request of a sidecar.
+            counters: those of `compute`.
+            compute: computes the blocks.
+            sources: returns what the rows depend on.
+
+        Raises:
+            UnavailableError: a block is damaged, and the rows before it, which were sent, are not
+                computed again as they were stored.
+            Exception: any error of `compute`.
+        """
+        if not is_storable(request.job):
+            yield from compute(request, counters)
+            return
+        rest = yield from self._read(request)
+        if rest is request and not request.start_row:
+            yield from self._recorded(request, counters, compute, sources)
+        elif rest is request:
+            yield from compute(request, counters)
+        elif rest is not None:
+            for block in compute(rest, counters):
+                if block.prefix_differs:
+                    raise UnavailableError("stored rows that were sent are not computed again")
+                yield block
+
+    # Reading.
+
+    def _read(
+        self, request: worker_pb2.StreamRequest
+    ) -> Generator[RowBlock, None, worker_pb2.StreamRequest | None]:
+        """Yield the blocks of a stored split. Return the request of the rows that are missing.
+
+        None: there are none. The same request: the split is not stored.
+        """
+        if time.monotonic() < self._paused["read"]:
+            return request
+        row, name, sent = ElementSpec.from_json(request.job.row_spec), "", None
+        try:
+            name, stored = within(_READ_SECONDS, "open a split", lambda: self._find(request))
+            if stored is None:
+                return request
+            with contextlib.closing(stored):
+                blocks = stored.blocks(request.start_row)
+                while True:
+                    block = within(_READ_SECONDS, "read a block", lambda: next(blocks, None))
+                    for part in cut(block, row.columns, request) if block is not None else ():
+                        if part.end_row > request.start_row:
+                            self.counts["rows"] += part.rows
+                            self.counts["bytes"] += part.nbytes
+                            sent = part.end_prefix
+                            yield part
+                    if block is None:
+                        yield end_of(stored.about.end, row)
+                        return None
+        except StoreError as error:
+            self._remove_damaged(name, error)
+        except (OSError, StateTimeoutError) as error:
+            self._pause("read", error)
+        return request if sent is None else behind(request, sent)
+
+    def _find(self, request: worker_pb2.StreamRequest) -> tuple[str, StoredSplit | None]:
+        """Return a stored split that has the rows of a request, and its name.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        for name in names_of(request):
+            stored = None
+            try:
+                stored = self._folder.open(name)
+                if stored is not None and _has_rows(stored, request):
+                    about = stored.about
+                    self._folder.use(name, stored.size, about.seconds)
+                    return name, stored
+            except StoreError as error:
+                self._remove_damaged(name, error)
+            if stored is not None:
+                stored.close()
+        return "", None
+
+    def _remove_damaged(self, name: str, error: StoreError) -> None:
+        self.counts["damaged"] += 1
+        self._folder.remove(name)
+        _log.warning("computing a split: what was stored is damaged", name=name, cause=str(error))
+
+    def _pause(self, what: str, error: Exception) -> None:
+        """Stop reading or writing for a while: each attempt may take long."""
+        self._paused[what] = time.monotonic() + _PAUSE_SECONDS
+        if not self._is_warned:
+            self._is_warned = True
+            folder = str(self._folder.path)
+            _log.warning(
+                f"cannot {what} stored splits: computing rows", dir=folder, cause=str(error)
+            )
+
+    # Writing.
+
+    def _recorded(
+        self,
+        request: worker_pb2.StreamRequest,
+        counters: StreamCounters,
+        compute: Compute,
+        sources: FindSources,
+    ) -> Generator[RowBlock, None, None]:
+        """Yield the computed blocks of a whole split, and store them."""
+        known = self._sources(request, sources)
+        if known is None:
+            yield from compute(request, counters)
+            return
+        depends_on_epoch, files = known
+        name = names_of(request)[depends_on_epoch]
+        recording = Recording(self._folder, self._queue, lambda error: self._pause("write", error))
+        try:
+            for block in compute(request, counters):
+                if block.rows:
+                    recording.add(block)
+                elif block.last:
+                    about = Description(
+                        dataset_name(request.job),
+                        request.epoch,
+                        request.split,
+                        block.first_row,
+                        block.prefix_digest,
+                        counters.busy_seconds,
+                        files,
+                    )
+                    is_valid = functools.partial(self._is_valid, name, about)
+                    recording.finish(name, about, is_valid)
+                yield block
+        finally:
+            recording.drop()
+
+    def _sources(
+        self, request: worker_pb2.StreamRequest, sources: FindSources
+    ) -> tuple[bool, list[Version]] | None:
+        """Return whether rows depend on the epoch, and the files. None: the split is not stored."""
+        dataset = request.job.dataset_id, fingerprint(request.job)
+        if dataset in self._refused or time.monotonic() < self._paused["write"]:
+            return None
+        try:
+            name = names_of(request)[0]
+            found = self._known.get(name) or sources(request)
+            self._known.put(name, found, 1 + len(found.files))
+            files = within(_READ_SECONDS, "open files", lambda: versions(found.files))
+            if files is None:
+                raise UnknownFilesError("it reads too many files, or something else than files")
+        except UnknownFilesError as error:
+            self._refused[dataset] = None
+            while len(self._refused) > _MAX_DATASETS:
+                self._refused.pop(next(iter(self._refused)))
+            _log.info("not storing a dataset", dataset=dataset_name(request.job), cause=str(error))
+            return None
+        except Exception as error:  # noqa: BLE001 - one of the dataset is raised by `compute`
+            _log.info("not storing a split", split=request.split, cause=str(error))
+            return None
+        return (found.epoch, files) if are_old(files) else None
+
+    def _is_valid(self, name: str, about: Description) -> bool:
+        """Return whether a split may be stored: its files are the same as before it was computed.
+
+        If another worker has stored other rows, both are not.
+        """
+        if versions([str(one[0]) for one in about.files]) != about.files:
+            return False
+        try:
+            other = self._folder.open(name)
+        except StoreError:
+            other = None
+        self.counts["stored"] += 1
+        if other is None:
+            return True
+        other.close()
+        differs = other.about.files == about.files and other.about.end != about.end
+        if differs:
+            self._folder.remove(name)
+            _log.warning("not storing a split: two workers computed different rows", name=name)
+        return not differs
+
+
+def is_storable(job: types_pb2.Job) -> bool:
+    """Return whether a job shows what its rows depend on, except files."""
+    if job.infinite or job.varies or job.HasField("bad_records"):
+        return False
+    is_defined = bool(job.definitions) and job.definition_version == FINGERPRINT_VERSION
+    return is_defined or not job.HasField("entry_point")
+
+
+def names_of(request: worker_pb2.StreamRequest) -> tuple[str, str]:
+    """Return the name of a split if its rows do not depend on the epoch, and if they do."""
+    alike = worker_pb2.StreamRequest(job=request.job, seed=request.seed)
+    for field in ("first_run", "strict"):
+        alike.job.ClearField(field)
+    if alike.job.HasField("entry_point"):
+        alike.job.ClearField("dataset_id")  # it has the folder of the code
+        alike.job.entry_point.ClearField("path")
+    (dataset, seed), *_ = sharing_key(alike)
+    releases = FORMAT, _release(), FINGERPRINT_VERSION, DIGEST_VERSION, NODE
+    values = repr((releases, dataset, seed, request.split))
+
+    def name(epoch: str | int) -> str:
+        return hashlib.blake2b(f"{values} {epoch}".encode(), digest_size=16).hexdigest()
+
+    return name(_FIXED), name(request.epoch)
+
+
+@functools.cache
+def _release() -> str:
+    try:
+        return importlib.metadata.version("distributed-input")
+    except importlib.metadata.PackageNotFoundError:
+        return ""  # run from its sources
+
+
+def _has_rows(stored: StoredSplit, request: worker_pb2.StreamRequest) -> bool:
+    """Return whether a stored split has the rows before a request, and its files are unchanged.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    about, known = stored.about, Prefix(request.prefix_rows, request.prefix_digest)
+    if request.start_row > about.rows:
+        return False
+    if request.check_prefix and stored.prefix(known.rows) != known:
+        return False
+    return versions([str(one[0]) for one in about.files]) == about.files

@@ -1,0 +1,62 @@
+"""The versions of files: what changes if their content does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+
+from distributed_input.rows.stored_split import Version
+
+MOST_FILES = 5000
+"""A split that reads more is not stored: they are opened whenever the split is."""
+MIN_AGE_SECONDS = 2.0
+"""A younger file may change again without another time of modification."""
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_ABSENT = frozenset([errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG])
+
+
+def versions(names: Sequence[str]) -> list[Version] | None:
+    """Return the versions of files, in the order of their names; None if one is not known.
+
+    Files are opened: a network file system then shows its latest version.
+    """
+    if len(names) > MOST_FILES:
+        return None
+    found = [_remote(name) if "://" in name else _local(name) for name in names]
+    return [one for one in found if one is not None] if None not in found else None
+
+
+def are_old(found: Iterable[Version]) -> bool:
+    """Return whether all versions are older than the resolution of the times of files."""
+    latest = int((time.time() - MIN_AGE_SECONDS) * 1e9)
+    return all(at <= latest for one in found for at in one[2:] if isinstance(at, int))
+
+
+def _local(name: str) -> Version | None:
+    try:
+        file = os.open(name, _FLAGS)
+    except (OSError, ValueError) as error:
+        is_absent = not isinstance(error, OSError) or error.errno in _ABSENT
+        return [name] if is_absent else None
+    try:
+        found = os.fstat(file)
+    finally:
+        os.close(file)
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return [name, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _remote(name: str) -> Version | None:
+    try:
+        found = tf.io.gfile.stat(name)
+    except tf.errors.NotFoundError:
+        return [name]
+    except (tf.errors.OpError, ValueError):
+        return None
+    return None if found.is_directory else [name, found.length, found.mtime_nsec]

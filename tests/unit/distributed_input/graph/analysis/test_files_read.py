@@ -1,0 +1,137 @@
+"""The files that a graph reads are found, or it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from distributed_input.graph.analysis import files_read
+from distributed_input.graph.analysis.files_read import UnknownFilesError, find
+from distributed_input.graph.definition.canonical import serialize
+from distributed_input.graph.definition.datasets import kind
+from tests.unit.distributed_input.graph.graphcases import write_files
+
+Data = tf.data.Dataset
+RECORDS = tf.data.TFRecordDataset
+
+
+def listed(names: list[str], shuffle: bool = True) -> Data:
+    return Data.list_files(names, shuffle=shuffle)
+
+
+def loaded(name: Any, label: Any = 0) -> tuple[Any, Any]:
+    return tf.io.read_file(name), label
+
+
+FOUND: dict[str, Callable[[list[str]], Data]] = {
+    "a reader": lambda names: RECORDS(names).map(lambda row: row),
+    "a parallel reader": lambda names: RECORDS(names, num_parallel_reads=2),
+    "lines": lambda names: tf.data.TextLineDataset(names).batch(2).prefetch(1),
+    "interleave": lambda names: listed(names).interleave(RECORDS, cycle_length=2),
+    "flat_map": lambda names: listed(names).repeat(2).flat_map(lambda one: RECORDS(one).take(3)),
+    "read_file": lambda names: listed(names).map(loaded, num_parallel_calls=2),
+    "a map before the reader": lambda names: listed(names).map(tf.identity).interleave(RECORDS),
+    "a captured name": lambda names: Data.range(2).map(
+        lambda row: loaded(tf.gather(tf.constant(names), row))
+    ),
+    "a call": lambda names: listed(names).map(tf.function(loaded)),
+    "filters": lambda names: listed(names).filter(lambda one: True).flat_map(RECORDS),
+    "batches of names": lambda names: listed(names).batch(2).flat_map(RECORDS),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_names_that_are_constants_are_found(name: str, tmp_path: Path) -> None:
+    names = write_files(tmp_path, [3, 2])
+    assert find(serialize(FOUND[name](names))) == tuple(names)
+
+
+def test_constants_beside_the_names_may_be_found_too(tmp_path: Path) -> None:
+    names = write_files(tmp_path, [1, 1])
+    labels = Data.from_tensor_slices(["cat", "dog"])
+    found = find(serialize(Data.zip((Data.from_tensor_slices(names), labels)).map(loaded)))
+    assert set(found) == {*names, "cat", "dog"}
+
+
+def test_a_split_reads_the_files_of_its_shard(tmp_path: Path) -> None:
+    names = write_files(tmp_path, [1] * 4)
+    for split in range(2):
+        files = Data.from_tensor_slices(names).shard(2, split).flat_map(RECORDS)
+        assert find(serialize(files)) == tuple(names[split::2])
+    shuffled = Data.from_tensor_slices(names).shuffle(4).shard(2, 0).flat_map(RECORDS)
+    assert find(serialize(shuffled)) == tuple(names)
+
+
+def test_a_dataset_without_files_reads_none() -> None:
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2]), default_value=0
+    )
+    data = Data.range(9).shuffle(3).map(lambda row: (tf.random.uniform([]), tf.as_string(row)))
+    assert find(serialize(data)) == ()
+    assert find(serialize(data.map(lambda _, text: table.lookup(text)))) == ()
+
+
+REFUSED: dict[str, tuple[Callable[[list[str]], Data], str]] = {
+    "a computed name": (
+        lambda names: Data.range(2).map(lambda row: loaded("part" + tf.as_string(row))),
+        "computes the name of a file with Add",
+    ),
+    "a part of a name": (
+        lambda names: (
+            listed(names).map(lambda one: tf.strings.substr(one, 0, 99)).flat_map(RECORDS)
+        ),
+        "computes the name of a file with Substr",
+    ),
+    "names in a file": (
+        lambda names: tf.data.TextLineDataset(names).flat_map(RECORDS),
+        "computes the name of a file with TextLineDataset",
+    ),
+    "python": (
+        lambda names: Data.range(2).map(
+            lambda row: tf.numpy_function(lambda x: x, [row], tf.int64)
+        ),
+        "calls PyFunc",
+    ),
+    "a pattern": (
+        lambda names: Data.range(2).map(lambda _: tf.io.matching_files(names[0])),
+        "calls MatchingFiles",
+    ),
+    "a cache": (lambda names: Data.range(2).cache(names[0] + ".cache"), "dataset CacheDataset"),
+    "time": (lambda names: Data.range(2).map(lambda _: tf.timestamp()), "calls Timestamp"),
+    "a loop": (
+        lambda names: listed(names).map(
+            lambda one: loaded(tf.while_loop(lambda _: False, lambda x: x, [one])[0])
+        ),
+        "computes the name of a file",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_graph_that_may_read_something_else_is_refused(name: str, tmp_path: Path) -> None:
+    make, message = REFUSED[name]
+    with pytest.raises(UnknownFilesError, match=message):
+        find(serialize(make(write_files(tmp_path, [1, 1]))))
+
+
+def test_all_ops_of_tensorflow_that_read_files_are_known() -> None:
+    """TensorFlow says of some that they have no state."""
+    words = ("file", "path", "checkpoint", "directory", "address", "uri")
+    found = set()
+    for name in _op_names():
+        definition = op_def_registry.get(name)
+        arguments = [one.name for one in (*definition.input_arg, *definition.attr)]
+        named = any(word in one for one in arguments for word in words)
+        if named and not kind(name) and not definition.is_stateful:
+            found.add(name)
+    assert found - files_read._OUTSIDE - {files_read._READ_FILE} == {"CTCBeamSearchDecoder"}
+
+
+def _op_names() -> list[str]:
+    names = [name for name in dir(tf.raw_ops) if not name.startswith("_")]
+    return [name for name in names if op_def_registry.get(name) is not None]

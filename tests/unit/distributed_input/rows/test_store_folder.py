@@ -1,0 +1,95 @@
+"""A folder keeps what costs most to compute again, for its size, within its limit."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from distributed_input.rows.store_folder import StoreFolder
+from distributed_input.rows.stored_split import SplitFile
+from tests.unit.distributed_input.rows.test_stored_split import ABOUT
+from tests.unit.distributed_input.worker.streams.blockcases import block_of
+
+
+def publish(folder: StoreFolder, name: str, seconds: float = 1.0) -> SplitFile:
+    file = folder.create("split")
+    file.write([block_of(0, 100)])
+    file.finish(ABOUT)
+    folder.count(file.size)
+    folder.publish(name, file, seconds)
+    return file
+
+
+def names(folder: StoreFolder) -> list[str]:
+    return sorted(path.name.partition(".")[0] for path, _ in folder.entries())
+
+
+def room_for(splits: int, path: Path) -> StoreFolder:
+    size = publish(StoreFolder(path / "measured", 1 << 20), "a").size
+    return StoreFolder(path / "store", splits * size)
+
+
+def test_a_split_is_visible_when_it_is_published(tmp_path: Path) -> None:
+    folder = StoreFolder(tmp_path / "below" / "store", 1 << 20)
+    assert folder.open("a") is None
+    assert names(folder) == []
+    file = folder.create("split")
+    assert folder.open("a") is None
+    file.finish(ABOUT)
+    folder.publish("a", file, 1.0)
+    stored = folder.open("a")
+    assert stored is not None
+    assert stored.about == ABOUT._replace(blocks=[])
+    stored.close()
+    folder.remove("a")
+    folder.remove("a")
+    assert folder.open("a") is None
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_of_equal_costs_the_one_that_was_not_used_is_removed(tmp_path: Path) -> None:
+    folder = room_for(3, tmp_path)
+    size = max(publish(folder, name).size for name in "abc")
+    time.sleep(0.02)  # the times of files have a resolution
+    folder.use("a", size, 1.0)
+    publish(folder, "d")
+    assert names(folder) == ["a", "c", "d"]
+
+
+def test_the_cheapest_is_removed_first_and_the_dearest_not_for_ever(tmp_path: Path) -> None:
+    folder = room_for(3, tmp_path)
+    for name, seconds in (("a", 2.5), ("b", 1.0), ("c", 2.0)):
+        publish(folder, name, seconds)
+    publish(folder, "d")
+    assert names(folder) == ["a", "c", "d"]
+    for number in range(9):
+        publish(folder, f"e{number}")
+    assert "a" not in names(folder)
+    assert len(names(folder)) == 3
+
+
+def test_a_file_without_writer_is_removed(tmp_path: Path) -> None:
+    folder = room_for(9, tmp_path)
+    files = [folder.create("split") for _ in range(2)]
+    (written, dead) = (file.path for file in files)
+    for file in files:
+        file.close()
+    os.utime(dead, (0, 0))
+    publish(folder, "a")
+    assert written.exists()
+    assert not dead.exists()
+
+
+def test_the_folder_is_read_after_a_part_of_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans = []
+    monkeypatch.setattr(StoreFolder, "entries", lambda self: scans.append(1) or iter(()))
+    folder = room_for(2560, tmp_path)
+    scans.clear()
+    for number in range(30):
+        publish(folder, str(number))
+    assert len(scans) == 3
