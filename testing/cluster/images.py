@@ -33,6 +33,8 @@ _SOURCES = {
     "worker": _COMMON,
 }
 _DIGITS = tuple(f"examples/digits/{one}" for one in ("Dockerfile", "digits.py", "train.py"))
+PYTHON = (3, 11)
+"""The version of Python in the images: that of the suite."""
 _SUITE = "bookworm"
 _INCLUDE = "python3,python3-venv,ca-certificates"
 # Behind a TLS-intercepting proxy, only this machine's list has the proxy's authority.

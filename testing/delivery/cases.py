@@ -28,7 +28,9 @@ def draw(seed: int, case: str | None = None) -> Delivery:
             case = "grouped"
         if not case and random.Random(f"store {seed}").random() < 0.1:
             case = "stored"
-    return CASES[case](dice, draw_faulty(seed)) if case else draw_faulty(seed)
+    drawn = CASES[case](dice, draw_faulty(seed)) if case else draw_faulty(seed)
+    ranks = random.Random(f"ranks {seed}").choice((1, 1, drawn.schedule.topology.consumers))
+    return replace(drawn, ranks=ranks)
 
 
 def _plain(drawn: Delivery, topology: Topology, data: Data, *faults: Fault) -> Delivery:
@@ -209,6 +211,7 @@ GUARDS = {
     "returning_readers_join_the_pass": "grouped",
     "units_go_to_all_readers": "grouped",
     "first_reader_frees_the_slot": "grouped",
+    "closed_readers_are_forgotten": "grouped",
 }
 """Bugs of `testing.chaos.mutants`, and the case that shows each; "" for any."""
 MOST_SEEDS = 400

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from testing.delivery.training import Training
 
 _POLL_SECONDS = 0.05
-_DEATHS = {"crash_trainer", "kill_sidecar", "end_sidecar"}
 
 
 class JobLoops:
@@ -37,7 +36,7 @@ class JobLoops:
         self._ended: list[Training] = []  # that have read all, and wait for the others
         self._over = False  # no reader returns any more
         delivery = world.delivery
-        returns = {*_DEATHS, *(["rewind_trainer"] if len(world.sidecars) > 1 else [])}
+        returns = {"crash_trainer", *(["rewind_trainer"] if len(world.sidecars) > 1 else [])}
         kinds = {fault.kind for fault in delivery.schedule.faults} | {c[1] for c in delivery.chaos}
         self._none_returns = not delivery.retries and kinds.isdisjoint(returns)
 

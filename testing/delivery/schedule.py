@@ -30,6 +30,7 @@ class Delivery:
         retries: retryable errors after which the trainers may continue.
         paces: for each of the processes that read a consumer's batches the milliseconds of a step
             besides `step_ms`. Several have their data rank in common; see `cases`.
+        ranks: consumers of each sidecar, if it divides their number; otherwise each has one.
         pod: id of the pod of all sidecars and of the first worker; "": it is no worker of a pod.
         stored: whether workers store splits, in a folder that all of them use.
         case: name of a case that the training loop or the verdict treats in its own way.
@@ -53,6 +54,7 @@ class Delivery:
     prefetch: int = 0
     retries: int = 0
     paces: tuple[int, ...] = (0,)
+    ranks: int = 1
     pod: str = ""
     stored: bool = False
     case: str = ""

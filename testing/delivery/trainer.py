@@ -206,16 +206,16 @@ class Trainer:
 
 
 def _data_rank(world: World, index: int, reader: int) -> trainer_pb2.Rank | None:
-    """Return what a process passes as its data rank; None if it reads alone."""
-    readers = world.delivery.readers
-    if readers == 1:
+    """Return what a process passes as its rank or data rank; None if its sidecar has only it."""
+    readers, part = world.delivery.readers, world.sidecars[index]
+    if readers == 1 and world.sidecars.count(part) == 1:
         return None
     return trainer_pb2.Rank(
         index=index,
         count=len(world.sidecars),
         source="the simulation",
         requested=True,
-        readers=readers,
+        readers=readers if readers > 1 else 0,
         reader=index * readers + reader,
     )
 

@@ -167,7 +167,7 @@ class World:
         self.reopened = 0  # streams, after an error
         self.busy_seconds = 0.0  # of the cores of all workers
         self.workers: list[WorkerPlace] = []
-        self.sidecars: list[Part] = []
+        self.sidecars: list[Part] = []  # one for each consumer; some have several
         self.lock = RLock()
         self._starts: dict[str, int] = {}
         self._failures = dict(delivery.failures)
@@ -268,7 +268,7 @@ class World:
 
         return work
 
-    def _start_sidecar(self, site: str, consumer: int, consumers: int) -> Part:
+    def _start_sidecar(self, site: str, trainer: int, ranks: int, consumers: int) -> Part:
         from distributed_input.sidecar import main as sidecar_main
         from distributed_input.sidecar.server import SidecarServer
 
@@ -277,9 +277,9 @@ class World:
 
         def main(part: Part) -> None:
             args = argparse.Namespace(
-                consumer_index=consumer,
-                consumer_count=consumers,
-                ranks_per_trainer=1,
+                consumer_index=trainer,
+                consumer_count=consumers // ranks,
+                ranks_per_trainer=ranks,
                 config=[self._config],
                 dispatcher=[DISPATCHER],
                 token_file=None,
@@ -322,15 +322,24 @@ class World:
     def start_sidecars(self, consumers: int) -> None:
         """Start a sidecar for each trainer, each in its own folder."""
         self.sidecars = []
-        for consumer in range(consumers):
+        ranks = self._ranks(consumers)
+        for trainer in range(consumers // ranks):
             site = f"sidecar{self._starts.get('folders', 0)}"
             self._starts["folders"] = self._starts.get("folders", 0) + 1
-            self.sidecars.append(self._start_sidecar(site, consumer, consumers))
+            self.sidecars += [self._start_sidecar(site, trainer, ranks, consumers)] * ranks
 
     def restart_sidecar(self, consumer: int) -> None:
         """Start a sidecar again in the same folder."""
         site = self.sidecars[consumer].name.partition(".")[0]
-        self.sidecars[consumer] = self._start_sidecar(site, consumer, len(self.sidecars))
+        consumers = len(self.sidecars)
+        ranks = self._ranks(consumers)
+        trainer = consumer // ranks
+        again = self._start_sidecar(site, trainer, ranks, consumers)
+        self.sidecars[trainer * ranks : (trainer + 1) * ranks] = [again] * ranks
+
+    def _ranks(self, consumers: int) -> int:
+        """Return how many consumers each sidecar has."""
+        return 1 if consumers % self.delivery.ranks else self.delivery.ranks
 
     def folder_of(self, consumer: int) -> Path:
         """Return the folder that a trainer shares with its sidecar."""

@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from distributed_input.runtime.addresses import free_ports
-from testing.cluster.binaries import MODULES, binary, go, version
+from testing.cluster.binaries import binary, go, module_of
 from testing.cluster.control_plane import ControlPlane
 from testing.cluster.daemon import Daemon
 from testing.cluster.pki import Authority
@@ -37,6 +37,9 @@ _PATHS = {
     "jobset": "sigs.k8s.io/jobset",
     "keda": "github.com/kedacore/keda/v2",
     "cert-manager": "github.com/cert-manager/cert-manager",
+    "trainer": "github.com/kubeflow/trainer/v2",
+    "mpi-operator": "github.com/kubeflow/mpi-operator",
+    "training-operator": "github.com/kubeflow/training-operator",
 }
 _CONFIGURATIONS: dict[str, Json] = {
     "kueue": {
@@ -69,10 +72,15 @@ _WITH_METRICS = (
 
 def module_folder(name: str) -> Path:
     """Return the folder of a controller's module. Download the module if it is missing."""
-    command = [go(), "mod", "download", "-json", f"{_PATHS[name]}@{version(name)}"]
+    command = [go(), "mod", "download", "-json", _PATHS[name]]
     environment = {**os.environ, "GOWORK": "off", "GOTOOLCHAIN": "local"}
     found = subprocess.run(
-        command, cwd=MODULES / name, env=environment, capture_output=True, check=True, timeout=300
+        command,
+        cwd=module_of(name),
+        env=environment,
+        capture_output=True,
+        check=True,
+        timeout=300,
     )
     return Path(json.loads(found.stdout)["Dir"])
 
@@ -102,8 +110,19 @@ def _at(client: Json, port: int, authority: bytes) -> None:
         client["caBundle"] = base64.b64encode(authority).decode()
 
 
-def _install_all(cluster: Cluster, name: str, port: int, authority: bytes) -> None:
-    for one in objects(name):
+def install_files(plane: ControlPlane, name: str, pattern: str) -> None:
+    """Install the definitions in the files of a controller's module, by a pattern of paths."""
+    files = sorted(module_folder(name).glob(pattern))
+    assert files, f"{name} has no {pattern}"
+    with plane.client() as client:
+        for file in files:
+            for one in filter(None, yaml.safe_load_all(file.read_text())):
+                install(Cluster(client, "default"), one)
+
+
+def install_webhooks(cluster: Cluster, found: Iterable[Json], port: int, authority: bytes) -> None:
+    """Install definitions and webhook configurations whose webhooks are at a port."""
+    for one in found:
         if one["kind"] == "CustomResourceDefinition":
             webhook = (one["spec"].get("conversion") or {}).get("webhook")
             if webhook:
@@ -152,7 +171,8 @@ def run_controller(name: str, plane: ControlPlane, folder: Path) -> Iterator[Dae
     (folder / "tls.key").write_bytes(pair.key)
     webhook, health = free_ports(2)
     with plane.client() as client:
-        _install_all(Cluster(client, "default"), name, webhook, authority.certificate)
+        cluster = Cluster(client, "default")
+        install_webhooks(cluster, objects(name), webhook, authority.certificate)
     configuration = _configuration(name, folder, webhook, health)
     argv = [str(binary(name)), f"--config={configuration}"]
     if name == "kueue":
@@ -166,15 +186,15 @@ def run_controller(name: str, plane: ControlPlane, folder: Path) -> Iterator[Dae
 
 
 @contextmanager
-def running(daemon: Daemon, health: int) -> Iterator[None]:
-    """Run a controller. Yield when its health port reports that it is ready."""
+def running(daemon: Daemon, health: int, path: str = "/readyz") -> Iterator[None]:
+    """Run a controller. Yield when a path of its health port reports that it is ready."""
     daemon.start()
     try:
 
         def serves() -> bool:
             assert daemon.alive(), daemon.tail()
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{health}/readyz", timeout=5) as page:
+                with urllib.request.urlopen(f"http://127.0.0.1:{health}{path}", timeout=5) as page:
                     return bool(page.status == 200)
             except OSError:
                 return False

@@ -18,15 +18,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import yaml
-
 from distributed_input.runtime.addresses import free_ports
 from testing.cluster.binaries import binary
 from testing.cluster.control_plane import ControlPlane
 from testing.cluster.daemon import Daemon
 from testing.cluster.pki import Authority
-from testing.ecosystem.controllers import install, module_folder, running
-from testing.operator.cluster import Cluster
+from testing.ecosystem.controllers import install_files, running
 
 
 @contextmanager
@@ -40,10 +37,7 @@ def run_keda(plane: ControlPlane, folder: Path) -> Iterator[Daemon]:
         ("tls.key", pair.key),
     ):
         (folder / name).write_bytes(content)
-    definitions = sorted((module_folder("keda") / "config/crd/bases").glob("*.yaml"))
-    with plane.client() as client:
-        for file in definitions:
-            install(Cluster(client, "default"), yaml.safe_load(file.read_text()))
+    install_files(plane, "keda", "config/crd/bases/*.yaml")
     health, metrics = free_ports(2)
     argv = [
         str(binary("keda")),

@@ -45,13 +45,26 @@ def run_module(
     Raises:
         subprocess.CalledProcessError: the environment could not be created.
     """
+    sources = f"{_ROOT / 'sidecar' / 'src'}:{_ROOT}"
+    python = str(_folder(name, packages) / "bin" / "python")
+    return ["env", f"PYTHONPATH={sources}", python, "-m", module, *arguments]
+
+
+def site_packages() -> Path:
+    """Return the folder with the installed packages, for pods with the same version of Python.
+
+    Raises:
+        subprocess.CalledProcessError: the environment could not be created.
+    """
+    (found,) = (_folder("frameworks", PACKAGES) / "lib").glob("python*/site-packages")
+    return found
+
+
+def _folder(name: str, packages: tuple[str, ...]) -> Path:
     tag = f"{sys.version_info.major}{sys.version_info.minor}"
     key = hashlib.sha256("\n".join(packages).encode()).hexdigest()[:12]
     folder = cache_dir() / f"{name}-cpython-{tag}-{key}"
-    made = create_once(folder, name, functools.partial(_make, packages))
-    sources = f"{_ROOT / 'sidecar' / 'src'}:{_ROOT}"
-    python = str(made / "bin" / "python")
-    return ["env", f"PYTHONPATH={sources}", python, "-m", module, *arguments]
+    return create_once(folder, name, functools.partial(_make, packages))
 
 
 def _make(packages: tuple[str, ...], made: Path) -> None:

@@ -1,4 +1,4 @@
-"""Kueue's and JobSet's real controllers, and a namespace with our definitions."""
+"""Other projects' real controllers, and a namespace with our definitions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from testing.ecosystem.controllers import run_controller
+from testing.ecosystem.trainers import run_mpi_operator, run_trainer, run_training_operator
 from testing.operator.cluster import Cluster
 from testing.operator.webhooks import Webhook, run_webhook
 from tests.operator.conftest import cluster
@@ -25,6 +26,27 @@ def jobset(control_plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def kueue(control_plane, jobset, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Run Kueue's controller."""
     with run_controller("kueue", control_plane, tmp_path_factory.mktemp("kueue")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def pytorch(control_plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run the training operator's controller of PyTorchJobs."""
+    with run_training_operator(control_plane, tmp_path_factory.mktemp("pytorch")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def mpi(control_plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run the MPI operator's controller."""
+    with run_mpi_operator(control_plane, tmp_path_factory.mktemp("mpi")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def trainer(control_plane, jobset, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run Kubeflow Trainer's controllers."""
+    with run_trainer(control_plane, tmp_path_factory.mktemp("trainer")):
         yield
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+
 # In the folder that a sidecar shares with its trainers.
 SOCKET_NAME = "sidecar.sock"
 SLOTS_PREFIX = "slots-"
 """Files with batches in shared memory. The sidecar creates them."""
 DATASET_PREFIX = "dataset-"
 """Files with traced datasets. The trainer creates them."""
+
+
+def closed_prefix(job: str, consumer: int, readers: int) -> str:
+    """Return the prefix of empty files that readers of a consumer create when they close a job.
+
+    The rank of the reader follows. job: full name. readers: number of the consumer's readers.
+    """
+    key = hashlib.sha256(f"{job} {consumer} {readers}".encode()).hexdigest()[:16]
+    return f"closed-{key}-"
+
 
 # Keys of Kubernetes objects.
 CONFIG_KEY = "inputs.json"

@@ -5,6 +5,7 @@ This module is long because its methods share the state that two locks protect.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import weakref
@@ -20,6 +21,7 @@ from distributed_input.api.errors import (
     SpecError,
     UnavailableError,
 )
+from distributed_input.api.files import closed_prefix
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.link.trainer.slots import Batch
 from distributed_input.link.trainer.trainer_end import Channel, SidecarDisconnected
@@ -546,7 +548,17 @@ class Consumer:
         with self._receive_lock:  # `shutdown` wakes the thread that holds it
             self._queue.clear()
             self._session.channel.drop_unread()
+            self._record_end()
             self._session.channel.release_job()
+
+    def _record_end(self) -> None:
+        """Record for later sidecars that this reader of several has closed the job."""
+        welcome = self.welcome
+        if welcome.readers <= 1:
+            return
+        prefix = closed_prefix(welcome.config.name, welcome.consumer, welcome.readers)
+        with contextlib.suppress(OSError):  # the volume is full, or the run has ended
+            self._session.channel.write_file(f"{prefix}{self._session.process}", b"")
 
     def stop(self, error: DistributedInputError) -> None:
         """Let iterators raise `error`. The sidecar keeps the job: the trainer may return."""

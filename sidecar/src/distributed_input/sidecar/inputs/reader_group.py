@@ -37,6 +37,7 @@ from distributed_input.sidecar.delivery.shared_outbox import (
     ReaderStage,
     SharedOutbox,
 )
+from distributed_input.sidecar.inputs.closed_ranks import ClosedRanks
 from distributed_input.sidecar.inputs.job_input import JobInput
 from distributed_input.sidecar.inputs.job_sessions import ConsumerStats, JobSession
 from distributed_input.sidecar.steps import resume
@@ -112,7 +113,9 @@ class ReaderGroup:
         self.is_over = False  # all members have left
         self._is_closing = False  # the sidecar stops
         self._members: list[GroupReading] = []
-        self._closed: set[int] = set()  # ranks that have closed the job
+        self._closed = ClosedRanks(
+            job_input.slots.path.parent, job_input.config.name, job_input.consumer, readers
+        )
         self._lock = threading.RLock()
         self._opening = threading.Lock()
         self._request: trainer_pb2.Open | None = None
@@ -168,7 +171,7 @@ class ReaderGroup:
                 )
             reading = GroupReading(self, session, socket, rank)
             self._members.append(reading)
-            self._closed.discard(rank)
+            self._closed.ranks.discard(rank)
         for one in older:
             self.remove(one, closed=False)
             one.session.end(self._fenced(rank))
@@ -186,7 +189,7 @@ class ReaderGroup:
             if reading not in self._members:
                 return
             if closed:
-                self._closed.add(reading.reader.rank)
+                self._closed.ranks.add(reading.reader.rank)
             facts, self._final = self.facts(), self.stats()
             self._members.remove(reading)
             self._open_members.discard(reading)
@@ -194,6 +197,8 @@ class ReaderGroup:
             self.is_over = is_last = not self._members
             if is_last:
                 self._stop_timer()
+                if not self._is_closing:  # otherwise they continue in the next sidecar
+                    self._closed.clear()
             else:
                 self._settle()
         if is_last:
@@ -297,6 +302,7 @@ class ReaderGroup:
             if self._source is None or self._share is None or reading not in self._open_members:
                 raise ConfigError("the trainer started an epoch before it opened the job")
             check_epoch(self._source.job, start.epoch)
+            self._closed.reopen(reader.rank)
             place = self._place(start.epoch, position)
             self._check_position(reader, place, position)
             with self._outbox.lock:
@@ -399,10 +405,10 @@ class ReaderGroup:
         if self._is_closing:  # the readers look for the next sidecar
             return
         readers = self._outbox.readers
-        started = {one.rank for one in readers if one.has_started}
+        ready = {one.rank for one in readers if one.has_started} | self._closed.ranks
         if self._outbox.running:
             self._advance()
-        elif any(one.waits for one in readers) and len(started | self._closed) >= self.readers:
+        elif any(one.waits for one in readers) and len(ready) >= self.readers:
             self._begin()
         if not self._outbox.running and self._outbox.has_unsent:
             threading.Thread(target=self._flush, name="flush", daemon=True).start()
@@ -433,7 +439,8 @@ class ReaderGroup:
             others = [one.reader for one in self._members]
             is_late = [not one.has_started for one in others]
         known = sorted(one.rank for one, late in zip(others, is_late, strict=True) if late)
-        absent = self.readers - len({one.reader.rank for one in self._members} | self._closed)
+        present = {one.reader.rank for one in self._members} | self._closed.ranks
+        absent = self.readers - len(present)
         texts = [f"rank {_list(known)}, to start the epoch"] if known else []
         texts += [f"{absent} more reader(s) to connect"] if absent > 0 else []
         return f"{' and '.join(texts)} ({self.name}, {self.readers} readers)"
@@ -450,6 +457,9 @@ class ReaderGroup:
             if self._timer is not timer:
                 return
             self._stop_timer()
+            if self._closed.read():  # a rank has closed the input while no sidecar ran
+                self._settle()
+                return
             with self._outbox.lock:
                 waiting = self._waiting()
                 missing = self._missing()
@@ -537,7 +547,7 @@ class ReaderGroup:
             bytes=size,
             wait_seconds=slowest.wait_seconds,
             wall_seconds=slowest.wall_seconds,
-            finished=len(self._closed) > 0 and self._epochs.has_ended,
+            finished=len(self._closed.ranks) > 0 and self._epochs.has_ended,
             received=times[0].received,
             pauses=any(one.trainer_pauses for one in outboxes),
             failed=self._epochs.failed,

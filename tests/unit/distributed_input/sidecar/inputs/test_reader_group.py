@@ -21,6 +21,7 @@ from distributed_input.api.errors import (
     PositionError,
     UnavailableError,
 )
+from distributed_input.api.files import closed_prefix
 from distributed_input.api.proto import trainer_pb2
 from distributed_input.api.proto.trainer_pb2 import Rank
 from distributed_input.api.protocol import PROTOCOL
@@ -146,6 +147,47 @@ def test_the_others_read_on_if_one_has_ended(tmp_path: Path) -> None:
         assert sum(1 for _ in third) == ROWS // BATCH
         assert len(read(readers[0])) == ROWS // BATCH
         readers[0].close()
+
+
+def test_the_next_sidecar_does_not_wait_for_readers_that_have_closed(tmp_path: Path) -> None:
+    with running(tmp_path) as system:
+        system.add_sidecar(epochs=3)
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(read, readers))
+        readers[1].close()
+        assert len(read(readers[0])) == ROWS // BATCH
+        system.sidecars[0].close()
+        system.add_sidecar(epochs=3)
+        assert len(read(readers[0])) == ROWS // BATCH
+        readers[0].close()
+        eventually(lambda: not list(tmp_path.glob("closed-*")))
+
+
+def test_a_reader_that_closes_while_no_sidecar_runs_is_found_at_the_deadline(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar(sidecar={"bufferBytes": 1 << 20, "timeoutSeconds": 0.5})
+        alone = system.connect(rank=member(0))
+        group = group_of(job)
+        units = alone.units(alone.begin())
+        eventually(lambda: group._timer is not None)
+        (tmp_path / f"{closed_prefix('train', 0, 2)}1").touch()
+        assert len(list(units)) == ROWS // BATCH
+        alone.close()
+
+
+def test_a_reader_that_starts_again_has_not_closed(tmp_path: Path) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        (tmp_path / f"{closed_prefix('train', 0, 2)}1").touch()
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        assert group_of(job)._closed.ranks == set()
+        readers[1].begin()
+        eventually(lambda: not list(tmp_path.glob("closed-*")))
+        for one in readers:
+            one.close()
 
 
 def test_a_reader_waits_for_the_others_and_the_error_names_them(tmp_path: Path) -> None:
