@@ -380,7 +380,7 @@ def test_a_run_has_the_weights_of_its_position(given: Given) -> None:
     sources = [types_pb2.Job(num_splits=4) for _ in range(2)]
     run = given([], 2, sources=sources).run
     assert run.weights is None
-    found = []
+    found: list[Any] = []
     for step, units in ((2, 0), (2, 1), (4, 0), (4, 1), (9, 0)):
         position = trainer_pb2.Position(step=step, extra_units=units, weights=log)
         run.request = EpochRequest(0, 7, position)

@@ -129,7 +129,7 @@ class GuardedSplits(Splits):
 
     guards: list[Any] = field(default_factory=list)
 
-    def open(self, *of: Any) -> SplitIterator:  # type: ignore[override]
+    def open(self, *of: Any) -> SplitIterator:
         self.guards += [*of[7:], None][:1]
         return super().open(*of[:7])
 
