@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,13 @@ def test_a_file_without_writer_is_removed(tmp_path: Path) -> None:
 def test_the_folder_is_read_after_a_part_of_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scans = []
-    monkeypatch.setattr(StoreFolder, "entries", lambda self: scans.append(1) or iter(()))
+    scans: list[int] = []
+
+    def entries(_: StoreFolder) -> Iterator[tuple[Path, os.stat_result]]:
+        scans.append(1)
+        return iter(())
+
+    monkeypatch.setattr(StoreFolder, "entries", entries)
     folder = room_for(2560, tmp_path)
     scans.clear()
     for number in range(30):

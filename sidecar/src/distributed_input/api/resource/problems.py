@@ -106,10 +106,11 @@ def _unknown_field(path: FieldPath, model: type[BaseModel]) -> str:
     name, known = str(path[-1]), list(_schema_at(path[:-1], model).get("properties", {}))
     text = f"unknown field {name!r}"
     spelling = {field.lower(): field for field in known}
-    close = difflib.get_close_matches(name.lower().replace("_", ""), spelling, n=1, cutoff=0.7)
-    if close:
-        return f"{text}: did you mean {spelling[close[0]]!r}?"
+    plain = name.lower().replace("_", "")
+    close = difflib.get_close_matches(plain, spelling, n=1, cutoff=0.7)
     elsewhere = [dotted(place) for place in _all_paths(model) if place[-1] == name]
+    if close and (not elsewhere or close[0] == plain):
+        return f"{text}: did you mean {spelling[close[0]]!r}?"
     if elsewhere:
         return f"{text}: move it to {' or '.join(elsewhere)}"
     return f"{text}: the valid fields are {', '.join(known)}"

@@ -168,7 +168,11 @@ def test_a_file_that_changes_is_read_again(split: Split) -> None:
 
 
 def test_a_file_that_changes_meanwhile_is_not_stored(split: Split) -> None:
-    split.during = lambda row: split.file.write_bytes(b"others") and None if row == 20 else None
+    def change(row: int) -> None:
+        if row == 20:
+            split.file.write_bytes(b"others")
+
+    split.during = change
     split.read()
     assert split.stored == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from pathlib import Path
 
@@ -86,13 +87,17 @@ def test_a_slow_disk_drops_splits_and_delays_nothing(
 ) -> None:
     monkeypatch.setattr(recordings, "MOST_WAITING", block_of(0, ROWS).nbytes)
     may_write = threading.Event()
-    store.queue.put(lambda: may_write.wait(SECONDS) and None)
+    store.queue.put(functools.partial(_wait, may_write))
     store.record("first")
     store.record("second")
     may_write.set()
     assert store.files() == ["first.rows"]
     store.record("third")
     assert store.files() == ["first.rows", "third.rows"]
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(SECONDS)
 
 
 def test_few_bytes_are_written_early_if_many_wait(
