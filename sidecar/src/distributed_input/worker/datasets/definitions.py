@@ -28,7 +28,7 @@ from distributed_input.order.indexed import Indexed
 from distributed_input.worker.datasets import entry_points
 
 
-class Definition(NamedTuple):
+class SplitDefinition(NamedTuple):
     """What dataset_fn returned for a split in the first epoch.
 
     `graph` is canonical. `varies`: other epochs may have another one.
@@ -39,19 +39,21 @@ class Definition(NamedTuple):
     varies: bool
 
 
-def definition_of(job: types_pb2.Job, split: int) -> Definition:
+def definition_of(job: types_pb2.Job, split: int) -> SplitDefinition:
     """Return the definition of a split."""
     context = entry_points.split_context(job, job.seed, 0, split, job.num_splits)
     dataset = entry_points.call(job.entry_point, context, mix(job.seed))
     if isinstance(dataset, tf.data.Dataset):
-        return Definition(dataset, canonical.serialize(dataset), context.varies)
+        return SplitDefinition(dataset, canonical.serialize(dataset), context.varies)
     raise SpecError(
         f"entry point {job.entry_point.target} returned {type(dataset).__name__} for split "
         f"{split}, and a tf.data.Dataset for split 0. Return the same type for all splits"
     )
 
 
-def define(job: types_pb2.Job, first: Definition, has_python: bool) -> Mapping[int, Definition]:
+def define(
+    job: types_pb2.Job, first: SplitDefinition, has_python: bool
+) -> Mapping[int, SplitDefinition]:
     """Add the definition of an entry point's dataset to its job, and warnings.
 
     The definition has the fingerprints of all splits, or one if they differ only in
@@ -66,7 +68,7 @@ def define(job: types_pb2.Job, first: Definition, has_python: bool) -> Mapping[i
         The definitions of some splits.
     """
 
-    def noted(split: int) -> Definition:
+    def noted(split: int) -> SplitDefinition:
         found = definition_of(job, split) if split else first
         job.varies = job.varies or found.varies
         if selections.has_random_order(found.graph):

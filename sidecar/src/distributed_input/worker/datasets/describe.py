@@ -21,7 +21,7 @@ from distributed_input.order.indexed import Indexed
 from distributed_input.order.jobs import DatasetFacts
 from distributed_input.runtime import logs
 from distributed_input.worker.datasets import cache_files, definitions, entry_points
-from distributed_input.worker.datasets.definitions import Definition
+from distributed_input.worker.datasets.definitions import SplitDefinition
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
 
 _log = logs.get("worker.datasets")
@@ -40,7 +40,7 @@ def describe(
     draft: types_pb2.Job,
     relaxed: bool = False,
     room: int = 0,
-    keep: Callable[[types_pb2.Job, int, Definition], None] = lambda *_: None,
+    keep: Callable[[types_pb2.Job, int, SplitDefinition], None] = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> types_pb2.Job:
     """Complete the draft of an entry point's job. Builds some or all splits of the dataset.
@@ -81,7 +81,7 @@ def describe(
         rows=export.count_rows(dataset, graph, splits),
     )
     job = jobs.complete(draft, described)
-    first = Definition(dataset, definition, context.varies)
+    first = SplitDefinition(dataset, definition, context.varies)
     if job.num_splits != splits:
         first = definitions.definition_of(job, 0)
     measure = None if graph.python_ops else _measure

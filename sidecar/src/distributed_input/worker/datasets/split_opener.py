@@ -56,7 +56,7 @@ from distributed_input.worker.datasets import definitions, entry_points, record_
 from distributed_input.worker.datasets.bad_records import SplitErrors
 from distributed_input.worker.datasets.cache_files import SplitCaches, check_without_graph
 from distributed_input.worker.datasets.dataset_cache import DatasetCache, LruCache
-from distributed_input.worker.datasets.definitions import Definition
+from distributed_input.worker.datasets.definitions import SplitDefinition
 from distributed_input.worker.datasets.iterator_state import identify
 from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
@@ -388,14 +388,16 @@ class SplitOpener:
         same = of.seed == job.seed and not context.varies
         definitions.check(job, split, definition if same else None)
         definitions.check_order(job, definition)
-        return self._keep(job, of.seed, split, Definition(dataset, definition, context.varies))
+        return self._keep(job, of.seed, split, SplitDefinition(dataset, definition, context.varies))
 
-    def keep(self, job: types_pb2.Job, split: int, found: Definition) -> None:
+    def keep(self, job: types_pb2.Job, split: int, found: SplitDefinition) -> None:
         """Keep what describing a job has built, so that `open` need not build it again."""
         if not found.varies:
             self._keep(job, job.seed, split, found)
 
-    def _keep(self, job: types_pb2.Job, seed: int, split: int, found: Definition) -> SplitGraph:
+    def _keep(
+        self, job: types_pb2.Job, seed: int, split: int, found: SplitDefinition
+    ) -> SplitGraph:
         dataset, definition, varies = found
         own = selections.find(definition, job.num_splits, split, job.shards_by_split)
         determinism.force_determinism(definition)

@@ -190,7 +190,7 @@ MaxPerSplit = Annotated[int, Field(ge=1, le=100_000)]
 MaxPercent = Annotated[int, Field(ge=1, le=100)]
 
 
-class SourceLimits(Section):
+class SourceLimitsSpec(Section):
     """Limits of the records that a source of a mixture may skip."""
 
     max_per_split: MaxPerSplit | None = Field(default=None, examples=[1000])
@@ -212,7 +212,7 @@ class BadRecordsSpec(Section):
     max_percent: MaxPercent = Field(default=10, examples=[1])
     """Maximum share of the records of a split that it may skip, in percent, besides 10 records.
     More are an error. Default: 10."""
-    sources: Annotated[dict[str, SourceLimits], Field(max_length=64)] = Field(
+    sources: Annotated[dict[str, SourceLimitsSpec], Field(max_length=64)] = Field(
         default={}, examples=[{"books": {"maxPercent": 1}}]
     )
     """Other limits for sources of a mixture, by name. Default: none."""
