@@ -86,7 +86,7 @@ class PackingConfig:
 
 
 @dataclass(frozen=True)
-class SourceLimits:
+class SourceLimitsConfig:
     """Limits of the records that a source of a mixture may skip. None: those of the input."""
 
     max_per_split: int | None = None
@@ -103,7 +103,7 @@ class BadRecordsConfig:
     """Records that a split may leave out in an epoch."""
     max_percent: int = 10
     """Share of a split's records that it may leave out, and 10 records more."""
-    sources: Mapping[str, SourceLimits] = field(default_factory=dict)
+    sources: Mapping[str, SourceLimitsConfig] = field(default_factory=dict)
     """Limits of sources, by name."""
     exclude: Sequence[Mapping[str, Any]] = ()
     """Records that are left out without reading them: objects with `step` and `index`, and `file`,
@@ -208,7 +208,9 @@ class InputConfig:
                 bad.count("maxPerSplit", BadRecordsConfig.max_per_split),
                 bad.count("maxPercent", BadRecordsConfig.max_percent),
                 {
-                    name: SourceLimits(limits.count("maxPerSplit"), limits.count("maxPercent"))
+                    name: SourceLimitsConfig(
+                        limits.count("maxPerSplit"), limits.count("maxPercent")
+                    )
                     for name, limits in bad.section("sources").sections_by_name()
                 },
                 tuple(

@@ -139,8 +139,7 @@ class ConsumerRegistry:
             if other.run == beat.run and _disagree(other, beat):
                 key = frozenset({_setting(other), _setting(beat)})
                 begun = known[key] = self._disputes.get(key, {})
-                if key in self._disputes:
-                    begun.setdefault(beat.index, beat.batches)
+                begun.setdefault(beat.index, beat.batches)
                 if all(
                     one.batches - begun.get(one.index, one.batches) >= _MOST_PREFETCHED
                     for one in (other, beat)

@@ -6,7 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from distributed_input.api.config import BadRecordsConfig, InputConfig, MixtureConfig, SourceLimits
+from distributed_input.api.config import (
+    BadRecordsConfig,
+    InputConfig,
+    MixtureConfig,
+    SourceLimitsConfig,
+)
 from distributed_input.api.proto import types_pb2
 from distributed_input.order.mixture import rounding, whole_weights
 
@@ -59,7 +64,7 @@ def _set_bad_records(job: types_pb2.Job, config: BadRecordsConfig) -> None:
     """Set the records that the splits of a job, or of a source, leave out, in place."""
     found = types_pb2.BadRecords()
     if config.on_error == "skip":
-        limits = config.sources.get(job.entry_point.source, SourceLimits())
+        limits = config.sources.get(job.entry_point.source, SourceLimitsConfig())
         found.per_split = limits.max_per_split or config.max_per_split
         found.percent = limits.max_percent or config.max_percent
     for one in config.exclude:

@@ -52,7 +52,7 @@ CONFIGS = st.builds(
         on_error=st.sampled_from(config.ON_ERRORS),
         max_per_split=st.integers(1, 100_000),
         max_percent=st.integers(1, 100),
-        sources=st.dictionaries(NAMES, st.builds(config.SourceLimits, COUNTS, COUNTS)),
+        sources=st.dictionaries(NAMES, st.builds(config.SourceLimitsConfig, COUNTS, COUNTS)),
         exclude=st.sampled_from([(), (EXCLUDED,), (EXCLUDED, {**EXCLUDED, "split": 3})]),
     ),
     packing=st.just(config.PackingConfig())

@@ -29,7 +29,7 @@ from distributed_input.api.config import (
     InputConfig,
     MixtureConfig,
     PackingConfig,
-    SourceLimits,
+    SourceLimitsConfig,
 )
 from distributed_input.api.resource.base import Section, cel, immutable
 from distributed_input.api.resource.scalars import (
@@ -357,7 +357,7 @@ def input_config(resource: DistributedInput) -> InputConfig:
             spec.bad_records.max_per_split,
             spec.bad_records.max_percent,
             {
-                name: SourceLimits(limits.max_per_split, limits.max_percent)
+                name: SourceLimitsConfig(limits.max_per_split, limits.max_percent)
                 for name, limits in spec.bad_records.sources.items()
             },
             tuple(

@@ -143,7 +143,7 @@ def test_a_reader_that_is_left_stands_at_an_earlier_row_and_opens_nothing(
     reader = open_at(shared, PartitionPosition())
     read(shared, reader, 4)
     before = reader.state()
-    read(shared, reader, ROWS)
+    read(shared, reader, ROWS // SPLITS)  # in the second split
     with shared.lock:
         seen = reader.rows_seen
         reader.close(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distributed_input.api.config import InputConfig, MixtureConfig, SourceLimits
+from distributed_input.api.config import InputConfig, MixtureConfig, SourceLimitsConfig
 from distributed_input.api.resource.input import input_config
 from distributed_input.api.resource.parse import parse
 from tests.unit.distributed_input.api.resource.manifests import check_spec_problem, manifest
@@ -69,7 +69,7 @@ def test_the_configuration_has_the_excluded_records() -> None:
 
 def test_the_configuration_has_the_limits_of_sources() -> None:
     config = input_config(parse(manifest(LIMITS % (MIXTURE % "" + "\n", "b: {maxPercent: 3}"))))
-    assert config.bad_records.sources == {"b": SourceLimits(max_percent=3)}
+    assert config.bad_records.sources == {"b": SourceLimitsConfig(max_percent=3)}
     assert InputConfig.from_json(config.to_json()) == config
 
 
