@@ -83,7 +83,9 @@ def test_a_worker_counts_the_rows_that_it_computed(worker: Part, sidecar: Sideca
 
 def test_a_sidecar_counts_the_rows_of_the_trainer(sidecar: Sidecar) -> None:
     found = scrape(sidecar)
-    assert_serves_metrics_of("sidecar", found, except_for={metrics.SIDECAR_RECONNECTS, metrics.SIDECAR_SOURCE_ROWS})
+    assert_serves_metrics_of(
+        "sidecar", found, except_for={metrics.SIDECAR_RECONNECTS, metrics.SIDECAR_SOURCE_ROWS}
+    )
     assert found['distributed_input_sidecar_rows_total{input="counted",rank="0"}'] == ROWS
     assert (
         found['distributed_input_sidecar_batches_total{input="counted",rank="0"}'] == ROWS // BATCH
