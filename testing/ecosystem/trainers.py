@@ -70,15 +70,14 @@ def run_trainer(plane: ControlPlane, folder: Path) -> Iterator[None]:
         "webhook": {"host": "127.0.0.1", "port": webhook},
         "leaderElection": {"leaderElect": False},
         "certManagement": {"enable": False},
-        "featureGates": {"TrainJobStatus": False},  # its server needs another certificate
     }
     file = folder / "configuration.yaml"
     file.write_text(yaml.safe_dump(configuration))
     install_files(plane, "trainer", "manifests/base/crds/trainer*.yaml")
     webhooks = module_folder("trainer") / "manifests/base/webhook/manifests.yaml"
     with plane.client() as client:
-        found = filter(None, yaml.safe_load_all(webhooks.read_text()))
-        install_webhooks(Cluster(client, "default"), found, webhook, authority.certificate)
+        cluster = Cluster(client, "default")
+        install_webhooks(cluster, _documents(webhooks), webhook, authority.certificate)
     flags = (f"--config={file}",)
     with _run("trainer", plane, folder, health, "/readyz", *flags, TMPDIR=str(folder)):
         yield
@@ -87,10 +86,13 @@ def run_trainer(plane: ControlPlane, folder: Path) -> Iterator[None]:
 def runtime(name: str) -> Json:
     """Return a runtime of Kubeflow Trainer's module."""
     folder = module_folder("trainer") / "manifests/base/runtimes"
-    texts = [one.read_text() for one in folder.glob("*.yaml")]
-    manifests = [one for text in texts for one in yaml.safe_load_all(text)]
-    (found,) = [one for one in manifests if one and one["metadata"]["name"] == name]
+    manifests = [one for file in folder.glob("*.yaml") for one in _documents(file)]
+    (found,) = (one for one in manifests if one.get("metadata", {}).get("name") == name)
     return dict(found)
+
+
+def _documents(file: Path) -> list[Json]:
+    return [one for one in yaml.safe_load_all(file.read_text()) if one]
 
 
 def _health(port: int) -> str:
