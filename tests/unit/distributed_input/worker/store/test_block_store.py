@@ -302,6 +302,9 @@ def test_a_store_that_does_not_respond_is_not_asked_again_at_once(
     assert split.read(request_of(1)) == (ALL[1:], ROWS)
     assert len(calls) == 1
     responds.set()
+    for thread in threading.enumerate():
+        if thread.name == "open a split":
+            thread.join(SECONDS)  # else it opens a file when `open` is the real one again
 
 
 def test_blocks_are_not_larger_than_a_stream_requests(
