@@ -197,7 +197,7 @@ class ReaderGroup:
             self.is_over = is_last = not self._members
             if is_last:
                 self._stop_timer()
-                if not self._is_closing:  # otherwise they continue in the next sidecar
+                if len(self._closed.ranks) >= self.readers:  # otherwise one may return, alone
                     self._closed.clear()
             else:
                 self._settle()

@@ -164,6 +164,24 @@ def test_the_next_sidecar_does_not_wait_for_readers_that_have_closed(tmp_path: P
         eventually(lambda: not list(tmp_path.glob("closed-*")))
 
 
+def test_a_reader_that_returns_alone_does_not_wait_for_those_that_have_closed(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as system:
+        job = system.add_sidecar()
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(read, readers))
+        readers[1].close()
+        readers[0].stop(UnavailableError("the process has ended"))
+        readers[0]._session.channel._socket.close()
+        eventually(lambda: job.sessions.is_idle)
+        again = system.connect(rank=member(0))
+        assert len(read(again)) == ROWS // BATCH
+        again.close()
+        eventually(lambda: not list(tmp_path.glob("closed-*")))
+
+
 def test_a_reader_that_closes_while_no_sidecar_runs_is_found_at_the_deadline(
     tmp_path: Path,
 ) -> None:
