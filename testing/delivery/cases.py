@@ -127,7 +127,10 @@ def _stored(dice: random.Random, drawn: Delivery) -> Delivery:
     """Draw workers that store splits, any faults, and damage of what they stored."""
     jobs, within = dice.choice((1, 2, 2)), dice.choice((0.2, 1.0, 5.0))
     topology = replace(drawn.schedule.topology, epochs=2)
-    if not topology.parallel and all(fault.sidecars == "stay" for fault in drawn.schedule.faults):
+    if not topology.parallel and all(
+        fault.sidecars == "stay" and fault.consumers in (0, topology.consumers)
+        for fault in drawn.schedule.faults
+    ):  # the loops of one job do not start the sidecars of another one again
         topology = replace(topology, jobs=jobs)
     kinds = dice.choices(("damage_store", "fill_disk"), (3, 1), k=dice.choice((0, 2, 6)))
     damage = [
