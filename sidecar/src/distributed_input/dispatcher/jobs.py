@@ -22,7 +22,8 @@ from distributed_input.link.statuses import InvalidRequestError, NotFoundError
 from distributed_input.order.facts import FactStore
 
 _INFORMATIVE = frozenset(
-    "warnings read_amplification split_bytes split_bytes_at_most shard_policy run first_run".split()
+    "warnings read_amplification split_bytes split_bytes_at_most shard_policy run first_run"
+    " varies".split()  # a function that keeps values may draw random numbers in its first call only
 )
 _MAX_CHARACTERS = 80
 _MAX_CONTRADICTED = 100

@@ -367,9 +367,10 @@ class SplitOpener:
 
     def _definition(self, of: _Opening) -> SplitGraph | Iterable[Any]:
         """Return the graph of an entry point's split, or what the entry point returned."""
-        cached = self._graphs.get(_graph_key(of.job, of.seed, of.split))
-        if cached is not None and packing.has_files(cached.graph, self._folder):
-            return cached
+        for run in ("", of.job.run):
+            cached = self._graphs.get(_graph_key(of.job, of.seed, of.split, run))
+            if cached is not None and packing.has_files(cached.graph, self._folder):
+                return cached
         return self._define(of)
 
     def _define(self, of: _Opening) -> SplitGraph | Iterable[Any]:
@@ -391,8 +392,11 @@ class SplitOpener:
         return self._keep(job, of.seed, split, SplitDefinition(dataset, definition, context.varies))
 
     def keep(self, job: types_pb2.Job, split: int, found: SplitDefinition) -> None:
-        """Keep what describing a job has built, so that `open` need not build it again."""
-        if not found.varies:
+        """Keep what describing a job has built, so that `open` need not build it again.
+
+        Except for Python functions: what they do may have changed since an earlier run.
+        """
+        if not found.varies and not node_defs.uses_python(found.graph):
             self._keep(job, job.seed, split, found)
 
     def _keep(
@@ -412,7 +416,9 @@ class SplitOpener:
             size = definition.ByteSize()
         made = SplitGraph(definition, dataset.element_spec, functions, own, varies)
         if not varies and size <= _MAX_GRAPH_BYTES:
-            self._graphs.put(_graph_key(job, seed, split), made, size)
+            # The graph does not show what Python functions do, so it is not for another run.
+            run = job.run if functions else ""
+            self._graphs.put(_graph_key(job, seed, split, run), made, size)
         return made
 
     def _is_shared(self, split: int, name: str) -> bool:
@@ -436,11 +442,11 @@ class SplitOpener:
         return dataset
 
 
-def _graph_key(job: types_pb2.Job, seed: int, split: int) -> bytes:
-    """Return all values that the graph of a split depends on."""
+def _graph_key(job: types_pb2.Job, seed: int, split: int, run: str) -> bytes:
+    """Return all values that the graph of a split depends on. `run`: "" for all runs."""
     named = types_pb2.Job()
     named.CopyFrom(job)
-    set_run(named, types_pb2.Job())
+    set_run(named, types_pb2.Job(run=run))
     for field in ("name", "warnings"):
         named.ClearField(field)
     return named.SerializeToString(deterministic=True) + b"/%d/%d" % (seed, split)
