@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distributed_input.api.errors import DatasetFnError, ReplayWarning, UnavailableError
+from distributed_input.api.errors import (
+    DatasetFnError,
+    PositionError,
+    ReplayWarning,
+    UnavailableError,
+)
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.link.errors import Cancelled
 from distributed_input.order.share import share_of
@@ -121,6 +126,27 @@ def test_the_first_position_after_a_restore_is_of_the_new_number_of_trainers(
         next(reader.units(reader.begin()))
         position = reader.position()
         assert position.consumers == 1
+    reader.close()
+
+
+def test_positions_behind_the_start_of_an_epoch_have_its_excluded_records(system: System) -> None:
+    records = [{"step": "__getitem__", "index": 3}]
+    system.add_sidecar(badRecords={"exclude": records})
+    reader = system.connect()
+    start = reader.position()
+    expected = start.excluded
+    assert expected
+    for done in range(3):
+        start.excluded = 0  # saved without the list
+        reader.restore(start)
+        for _ in zip(range(done), reader.units(reader.begin()), strict=False):
+            pass
+        position = reader.position()
+        assert (position.step, position.excluded) == (done, expected)
+    position.excluded = 0
+    reader.restore(position)
+    with pytest.raises(PositionError, match=r"spec\.badRecords\.exclude has changed"):
+        reader.begin()
     reader.close()
 
 
