@@ -225,8 +225,6 @@ class EpochRun:
         """Go on without sources of a mixture that have ended. Return False if none is left."""
         self._exchange.request_heartbeat()  # the others wait for the facts of this step
         self._position_due = float("-inf")  # the trainer does not know the weights behind it
-        names = [self._job.sources[one].entry_point.source for one in sorted(sources)]
-        _log.info("sources have ended", epoch=self.request.epoch, sources=names)
         return steps.leave_out(sources)
 
     def _add(self, writer: UnitWriter, block: RowBlock) -> None:
