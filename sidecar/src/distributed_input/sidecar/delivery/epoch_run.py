@@ -187,10 +187,11 @@ class EpochRun:
         return self._outbox.allocate(size, self._cancelled, self._timeout_seconds)
 
     def _deliver(self, steps: EpochSteps, writers: list[UnitWriter]) -> bool:
-        batch = self._share.batch
+        batch, is_cut_anew = self._share.batch, self._is_cut_anew
         index = self._fill(steps, writers)
         rows = sum(writer.rows for writer in writers)
         if ended := steps.ended_sources():
+            self._is_cut_anew = is_cut_anew  # the unit with the position is not sent
             return self._leave_out(steps, ended) or self._end(steps, rows)
         # With drop, the others are asked only once our own rows are here and reported. Otherwise
         # all consumers would wait for each other.

@@ -424,6 +424,15 @@ def test_with_another_number_of_consumers_the_first_unit_has_a_position(given: G
     ]
 
 
+def test_the_first_unit_has_a_position_although_its_step_was_read_again(given: Given) -> None:
+    other = trainer_pb2.Position(consumers=4, extra_units=1, units_per_step=4)
+    sources = [types_pb2.Job(num_splits=4) for _ in range(2)]
+    run = given([[2] * 4] * 2, 9, other, remainder=types_pb2.DROP, sources=sources)
+    run.steps.ended = [{1}]
+    units = [event for event in run.deliver() if event.startswith("unit")]
+    assert units[0] == "unit 0: 8 9 at 0.1"
+
+
 @pytest.mark.parametrize("remainder", [types_pb2.KEEP, types_pb2.DROP])
 def test_whole_elements_end_without_a_step_of_their_own(
     given: Given, remainder: types_pb2.Remainder
