@@ -21,10 +21,18 @@ T = TypeVar("T")
 
 
 def connect(
-    sidecar: Sidecar, name: str = "", timeout: float = 20.0, *, lineage: bool = False
+    sidecar: Sidecar,
+    name: str = "",
+    timeout: float = 20.0,
+    *,
+    lineage: bool = False,
+    accept_changed_dataset: bool = False,
 ) -> Input:
     """Connect as `distributed_input.connect` does in the trainer beside this sidecar."""
-    return Input(Consumer(sidecar.shared, name, timeout, lineage=lineage))
+    accepted = accept_changed_dataset
+    return Input(
+        Consumer(sidecar.shared, name, timeout, lineage=lineage, accept_changed_dataset=accepted)
+    )
 
 
 def run_concurrently(calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.errors import DatasetFnError, PositionError
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, spec, temporary_sidecars
 from testing.integration.datasets import corrupt
@@ -73,19 +73,24 @@ def test_excluded_records_are_missing(own_cluster: Cluster, tmp_path: Path, kind
     assert {record.error for record in skipped} == {"excluded by spec.badRecords.exclude"}
 
 
-def test_a_checkpoint_continues_without_records_that_are_excluded_later(
+def test_a_checkpoint_may_continue_without_records_that_are_excluded_later(
     own_cluster: Cluster, tmp_path: Path
 ) -> None:
     corrupt.write(tmp_path, "jsonl", FILES, ROWS)
     own_cluster.add_workers(1)
     splits = {"numSplits": FILES, "partitions": 2}  # one file each
 
-    def read(records: list[int], steps: int | None, position: bytes | None = None) -> Any:
+    def read(
+        records: list[int],
+        steps: int | None,
+        position: bytes | None = None,
+        accepts: bool = False,
+    ) -> Any:
         keys = [_key("jsonl", tmp_path, number) for number in records]
         one = _spec("jsonl", tmp_path, badRecords={"exclude": keys}, **splits)
         with (
             temporary_sidecars(own_cluster, {"train": one}) as (sidecar,),
-            readers.connect(sidecar, timeout=60.0) as data,
+            readers.connect(sidecar, timeout=60.0, accept_changed_dataset=accepts) as data,
         ):
             if position is not None:
                 data.restore(position)
@@ -95,7 +100,9 @@ def test_a_checkpoint_continues_without_records_that_are_excluded_later(
     whole, _ = read([], None)
     first, position = read([], FILES * ROWS // BATCH // 2)
     ahead = [number for number in whole[len(first) + 300 :] if number % ROWS == 70]
-    rest, _ = read([first[0], *ahead], None, position)
+    with pytest.raises(PositionError, match=r"spec\.badRecords\.exclude has changed"):
+        read([first[0], *ahead], None, position)
+    rest, _ = read([first[0], *ahead], None, position, accepts=True)
     assert ahead
     assert sorted(rest) == sorted({*whole[len(first) :]} - {*ahead})
 

@@ -23,7 +23,7 @@ from distributed_input.order.facts import FactStore
 
 _MOST_PREFETCHED = 32  # batches that a trainer may still receive when its loop has stopped
 _Setting = tuple[str, int, bytes]
-"""A consumer's incarnation and epoch, and the weights of a mixture that it uses."""
+"""A run, an epoch, and the weights of a mixture from a step on."""
 
 
 @dataclass
@@ -46,7 +46,9 @@ class ConsumerRegistry:
         """Number of consumers that expired before they finished."""
         self.fenced = 0
         """Number of heartbeats of fenced consumers."""
-        self._disputes: dict[frozenset[_Setting], dict[int, int]] = {}
+        # One incarnation for each setting: many trainers have the same one.
+        self._settings: dict[_Setting, str] = {}
+        self._disputes: dict[frozenset[tuple[_Setting, str]], dict[int, int]] = {}
 
     def beat(self, now: float, beat: ConsumerHeartbeatRequest) -> str | None:
         """Record a heartbeat.
@@ -123,7 +125,9 @@ class ConsumerRegistry:
             for one in self.live(now)
         )
 
-    def dispute(self, beat: ConsumerHeartbeatRequest, sources: Sequence[str]) -> str:
+    def dispute(
+        self, beat: ConsumerHeartbeatRequest, sources: Sequence[str], *, drops: bool = False
+    ) -> str:
         """Return that two trainers set different weights of a mixture at one step, or "".
 
         Trainers that go back to a checkpoint and set other weights do so one after the other, and
@@ -132,26 +136,39 @@ class ConsumerRegistry:
         Args:
             beat: heartbeat that was recorded last.
             sources: names of the sources of the mixture.
+            drops: whether the mixture goes on without sources that have ended.
         """
-        known = {}
-        result = ""
-        for other in (one.last for one in self._live.values()):
-            if other.run == beat.run and _disagree(other, beat):
-                key = frozenset({_setting(other), _setting(beat)})
-                begun = known[key] = self._disputes.get(key, {})
-                begun.setdefault(beat.index, beat.batches)
-                if all(
-                    one.batches - begun.get(one.index, one.batches) >= _MOST_PREFETCHED
-                    for one in (other, beat)
-                ):
-                    texts = (_weights_text(one, sources) for one in (other, beat))
-                    result = (
-                        f"epoch {beat.epoch}, step {beat.weights.step}: {', and '.join(texts)}. "
-                        "Call set_weights in all trainers after the same step with the same weights"
-                    )
-        others = {key: at for key, at in self._disputes.items() if not _is_of(key, beat)}
-        self._disputes = {**others, **known}
-        return result
+        if not (self._settings or beat.weights.weights):
+            return ""
+        own = _setting(beat)
+        self._settings = {
+            setting: one
+            for setting, one in self._settings.items()
+            if one in self._live and (one != beat.incarnation or setting == own)
+        }
+        chosen = set(self._settings.items())
+        self._disputes = {key: at for key, at in self._disputes.items() if key <= chosen}
+        if not beat.weights.weights:
+            return ""
+        if self._settings.setdefault(own, beat.incarnation) != beat.incarnation:
+            return ""
+        for setting, incarnation in self._settings.items():
+            other = self._live[incarnation].last
+            if not _contradict(other, beat, drops):
+                continue
+            key = frozenset({(setting, incarnation), (own, beat.incarnation)})
+            begun = self._disputes.setdefault(key, {})
+            begun.setdefault(beat.index, beat.batches)
+            if all(
+                one.batches - begun.get(one.index, one.batches) >= _MOST_PREFETCHED
+                for one in (other, beat)
+            ):
+                texts = (_weights_text(one, sources) for one in (other, beat))
+                return (
+                    f"epoch {beat.epoch}, step {beat.weights.step}: {', and '.join(texts)}. "
+                    "Call set_weights in all trainers after the same step with the same weights"
+                )
+        return ""
 
     def failure(
         self, beat: ConsumerHeartbeatRequest, facts: FactStore, partitions: int
@@ -205,18 +222,25 @@ def check(beat: ConsumerHeartbeatRequest) -> None:
         )
 
 
-def _disagree(one: ConsumerHeartbeatRequest, other: ConsumerHeartbeatRequest) -> bool:
-    of_one, of_other = one.weights, other.weights
-    is_same_step = one.epoch == other.epoch and of_one.step == of_other.step
-    return is_same_step and bool(of_one.weights and of_other.weights) and of_one != of_other
+def _contradict(
+    one: ConsumerHeartbeatRequest, other: ConsumerHeartbeatRequest, drops: bool
+) -> bool:
+    """Return whether the weights of two trainers cannot be those of one program.
+
+    If a source ends at the step at which a program sets weights, the weights without the source are
+    of the same step. Which of both a trainer reports depends on when it has begun.
+    """
+    if (one.run, one.epoch, one.weights.step) != (other.run, other.epoch, other.weights.step):
+        return False
+    both = list(zip(one.weights.weights, other.weights.weights, strict=False))
+    if not drops:
+        return any(first != second for first, second in both)
+    common = [(first, second) for first, second in both if first and second]
+    return any(first * common[0][1] != second * common[0][0] for first, second in common)
 
 
 def _setting(beat: ConsumerHeartbeatRequest) -> _Setting:
-    return beat.incarnation, beat.epoch, beat.weights.SerializeToString(deterministic=True)
-
-
-def _is_of(dispute: frozenset[_Setting], beat: ConsumerHeartbeatRequest) -> bool:
-    return any(incarnation == beat.incarnation for incarnation, *_ in dispute)
+    return beat.run, beat.epoch, beat.weights.SerializeToString(deterministic=True)
 
 
 def _weights_text(beat: ConsumerHeartbeatRequest, sources: Sequence[str]) -> str:

@@ -170,7 +170,8 @@ class DispatcherState:
             check_fact(fact, entry.job)
         conflicts = entry.facts.merge(facts)
         names = [one.entry_point.source for one in entry.job.sources]
-        if dispute := entry.consumers.dispute(beat, names):
+        drops = entry.job.exhaustion == types_pb2.DROP_SOURCE
+        if dispute := entry.consumers.dispute(beat, names, drops=drops):
             conflicts.append(dispute)
         if conflicts:
             entry.conflicts += len(conflicts)

@@ -33,6 +33,18 @@ def fingerprint(job: types_pb2.Job) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") | 1
 
 
+def exclusions(job: types_pb2.Job) -> int:
+    """Return the fingerprint of the records that a job excludes, not 0; 0 if there are none."""
+    lists = [
+        sorted(record.SerializeToString(deterministic=True) for record in one.bad_records.excluded)
+        for one in (job.sources or [job])
+    ]
+    if not any(lists):
+        return 0
+    digest = hashlib.blake2b(repr(lists).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") | 1
+
+
 def describe_dataset(job: types_pb2.Job) -> str:
     """Return the entry point of a job, its arguments and packing; "" for a dataset of the trainer.
 
@@ -66,6 +78,7 @@ def accept_dataset(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
     position.definition = fingerprint(job)
     position.definition_version = job.definition_version
     position.order_version = job.order_version
+    position.excluded = exclusions(job)
 
 
 def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
@@ -105,6 +118,7 @@ def check(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
             )
     _check_order(position, job)
     _check_dataset(position, job)
+    _check_excluded(position, job)
 
 
 def _sources(job: types_pb2.Job) -> list[trainer_pb2.Source]:
@@ -178,7 +192,19 @@ def _check_dataset(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
         )
 
 
-_REMEDY = (
-    "Restore the dataset, or start without the checkpoint. To continue at the same step of the "
-    "changed dataset, which may repeat or skip rows: connect(..., accept_changed_dataset=True)"
+def _check_excluded(position: trainer_pb2.Position, job: types_pb2.Job) -> None:
+    """Raise PositionError if splits that were read to a position have other rows now."""
+    is_within_epoch = not position.end and (position.step or position.extra_units)
+    if is_within_epoch and position.excluded != exclusions(job):
+        raise PositionError(
+            "spec.badRecords.exclude has changed since the checkpoint was saved within an epoch, "
+            "so the rows before it are others now. Restore the list, or a checkpoint of the end of "
+            f"an epoch. {_ACCEPT}"
+        )
+
+
+_ACCEPT = (
+    "To continue at the same step of the changed dataset, which may repeat or skip rows: "
+    "connect(..., accept_changed_dataset=True)"
 )
+_REMEDY = f"Restore the dataset, or start without the checkpoint. {_ACCEPT}"

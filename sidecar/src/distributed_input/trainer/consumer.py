@@ -184,6 +184,8 @@ class Consumer:
                 if self._accept_changed_dataset:
                     identity.accept_dataset(position, self.opened.job)
                 identity.check(position, self.opened.job)
+                # The start of an epoch belongs to any list. The positions that follow do not.
+                position.excluded = identity.exclusions(self.opened.job)
             self._restored = None
             self._epoch = epoch = epoch_after(last, position, self._used_generation)
             epoch.counter = self._step_counter

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from distributed_input.api.errors import TerminalError
 from distributed_input.api.proto.dispatcher_pb2 import PartitionFact
 from distributed_input.api.proto.types_pb2 import Weights
+from distributed_input.dispatcher import consumers as module
 from distributed_input.dispatcher.consumers import ConsumerRegistry
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError
@@ -57,12 +58,12 @@ def setting(index: int, batches: int, own: Any = (), **fields: Any) -> Any:
     return consumer(index, 2, f"i{index}", **fields)
 
 
-def disputes(*beats: Any) -> list[str]:
+def disputes(*beats: Any, drops: bool = False) -> list[str]:
     consumers = ConsumerRegistry(LIMITS)
     found = []
     for beat in beats:
         assert consumers.beat(0.0, beat) is None
-        found.append(consumers.dispute(beat, ["books", "web"]))
+        found.append(consumers.dispute(beat, ["books", "web"], drops=drops))
     return found
 
 
@@ -95,6 +96,66 @@ def test_other_weights_of_another_step_are_no_dispute(fields: dict[str, Any]):
     assert not any(disputes(*itertools.chain(*rounds)))
 
 
+@pytest.mark.parametrize(
+    ("program", "other", "is_dispute"),
+    [
+        ([2, 3, 1], [0, 3, 1], False),  # the first source has ended at this step
+        ([2, 4, 2], [0, 2, 1], False),  # in lowest terms
+        ([2, 3, 1], [0, 1, 1], True),
+        ([2, 3, 1], [1, 3, 1], True),
+    ],
+)
+def test_weights_without_a_source_that_has_ended_are_no_dispute(
+    program: list[int], other: list[int], is_dispute: bool
+):
+    rounds = (
+        (setting(0, batches, program), setting(1, batches, other)) for batches in (0, 90, 180, 270)
+    )
+    beats = list(itertools.chain(*rounds))
+    assert any(disputes(*beats, drops=True)) == is_dispute
+    assert any(disputes(*beats)), "without drops, other weights are those of another program"
+
+
+def test_many_trainers_with_different_weights_are_compared_once(monkeypatch: pytest.MonkeyPatch):
+    compared = []
+
+    def contradict(*each: Any) -> bool:
+        compared.append(each)
+        return original(*each)
+
+    original = module._contradict
+    monkeypatch.setattr(module, "_contradict", contradict)
+    consumers, number = ConsumerRegistry(LIMITS), 100
+    found = []
+    for batches in (0, 50, 100):
+        for index in range(number):
+            weights = Weights(step=50, weights=[1 + index % 2, 1])
+            fields = {"weights": weights, "run": "r", "batches": batches}
+            beat = consumer(index, number, f"i{index}", **fields)
+            assert consumers.beat(0.0, beat) is None
+            found.append(consumers.dispute(beat, ["books", "web"]))
+    assert [bool(one) for one in found].index(True) == 2 * number
+    assert len(consumers._disputes) == 1
+    assert len(compared) < number / 5
+
+
+def test_another_trainer_takes_the_place_of_one_that_has_left():
+    """The weights of the trainers that go on are compared, whoever sent them first."""
+    consumers, found = ConsumerRegistry(LIMITS), []
+    for batches in (0, 50, 100, 150):
+        for index in range(4):
+            if index == 0 and batches:
+                continue
+            weights = Weights(step=50, weights=[1 + index % 2, 1])
+            fields = {"weights": weights, "run": "r", "batches": batches}
+            beat = consumer(index, 4, f"i{index}", **fields)
+            assert consumers.beat(0.0, beat) is None
+            found.append(consumers.dispute(beat, ["books", "web"]))
+        consumers.release("i0")
+    assert any(found[-3:])
+    assert not any(found[:-3])
+
+
 def test_trainers_may_go_back_to_a_checkpoint_one_after_the_other():
     """Trainer 1 has stopped, has batches in its queue, and its heartbeats are late."""
     first, second = [3, 1], [4, 1]
@@ -108,6 +169,23 @@ def test_trainers_may_go_back_to_a_checkpoint_one_after_the_other():
             setting(0, 980, second),
             setting(1, 961, second),
             *(setting(index, 2000, second) for index in range(2)),
+        )
+    )
+
+
+def test_trainers_may_go_back_and_set_the_weights_of_before():
+    first, second = [3, 1], [4, 1]
+    assert not any(
+        disputes(
+            *(setting(index, 900, first) for index in range(2)),
+            setting(0, 902, second),
+            setting(1, 902, first),
+            setting(0, 910, second),
+            setting(1, 910, second),
+            setting(1, 980, first),
+            setting(0, 980, second),
+            setting(1, 985, first),
+            setting(0, 985, first),
         )
     )
 

@@ -218,6 +218,20 @@ def test_trainers_that_set_different_weights_end_the_run():
     assert again == told
 
 
+@pytest.mark.parametrize("exhaustion", [types_pb2.STOP, types_pb2.DROP_SOURCE])
+def test_weights_without_a_source_are_those_of_the_program_if_it_may_end(exhaustion):
+    known = state()
+    sources = [Job(entry_point=EntryPoint(source=name)) for name in ("books", "web")]
+    run = known.jobs.register(0.0, job(sources=sources, exhaustion=exhaustion), "a").run
+    answers = [
+        beat(known, 0.0, index, 2, "ab"[index], run=run, batches=batches, weights=weights)
+        for batches in (0, 40, 80)
+        for index, weights in enumerate(Weights(step=5, weights=[w, 1]) for w in (2, 0))
+    ]
+    is_error = any(one.contradiction for one in answers)
+    assert is_error == (exhaustion == types_pb2.STOP)
+
+
 def test_a_job_remembers_a_bounded_number_of_contradictions(monkeypatch):
     monkeypatch.setattr(jobs, "_MAX_CONTRADICTED", 2)
     known = state()

@@ -106,6 +106,48 @@ def test_a_changed_dataset_can_be_accepted_but_not_another_number_of_splits() ->
         identity.check(position, job(num_splits=8))
 
 
+def excluding(*indexes: int, source: str = "") -> types_pb2.Job:
+    """Return a job, or a mixture, that excludes records."""
+    found = job()
+    of = found.sources.add(entry_point=types_pb2.EntryPoint(source=source)) if source else found
+    for index in indexes:
+        of.bad_records.excluded.add(step="Dataset_map_parse", index=index)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (excluding(), excluding(3)),
+        (excluding(3), excluding()),
+        (excluding(3), excluding(3, 4)),
+        (excluding(source="books"), excluding(3, source="books")),
+    ],
+)
+@pytest.mark.parametrize("fields", [{"step": 5}, {"extra_units": 1}])
+def test_another_list_of_excluded_records_is_an_error_within_an_epoch(
+    before: types_pb2.Job, after: types_pb2.Job, fields: dict[str, Any]
+) -> None:
+    start = saved(before)
+    identity.check(start, after)
+    position = Position(**fields)
+    position.MergeFrom(start)
+    identity.check(position, before)
+    with pytest.raises(PositionError, match=r"spec\.badRecords\.exclude has changed .*accept"):
+        identity.check(position, after)
+    end = Position(end=True)
+    end.MergeFrom(position)
+    identity.check(end, after)
+    identity.accept_dataset(position, after)
+    identity.check(position, after)
+
+
+def test_the_order_of_excluded_records_does_not_matter() -> None:
+    position = saved(excluding(3, 4))
+    position.step = 5
+    identity.check(position, excluding(4, 3))
+
+
 def test_a_position_keeps_the_identity_that_it_was_saved_with() -> None:
     position = saved(job())
     identity.stamp(position, job(num_splits=8))

@@ -233,7 +233,7 @@ class ReplayDifference(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Position(_message.Message):
-    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "partitions", "global_batch_size", "seed", "extra_units", "units_per_step", "format", "num_splits", "dataset", "definition", "definition_version", "order_version", "mode", "weights", "job_weights", "sources", "trainers_since", "exhaustion")
+    __slots__ = ("job", "epoch", "step", "consumers", "base_step", "base_rows", "anchors", "prefixes", "consumer", "end", "partitions", "global_batch_size", "seed", "extra_units", "units_per_step", "format", "num_splits", "dataset", "definition", "definition_version", "order_version", "mode", "excluded", "weights", "job_weights", "sources", "trainers_since", "exhaustion")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -256,6 +256,7 @@ class Position(_message.Message):
     DEFINITION_VERSION_FIELD_NUMBER: _ClassVar[int]
     ORDER_VERSION_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     JOB_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
@@ -283,12 +284,13 @@ class Position(_message.Message):
     definition_version: str
     order_version: int
     mode: _types_pb2.ProcessingMode
+    excluded: int
     weights: _containers.RepeatedCompositeFieldContainer[_types_pb2.Weights]
     job_weights: _containers.RepeatedCompositeFieldContainer[_types_pb2.Weights]
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     trainers_since: int
     exhaustion: _types_pb2.Exhaustion
-    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., units_per_step: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., order_version: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.ProcessingMode, str]] = ..., weights: _Optional[_Iterable[_Union[_types_pb2.Weights, _Mapping]]] = ..., job_weights: _Optional[_Iterable[_Union[_types_pb2.Weights, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., trainers_since: _Optional[int] = ..., exhaustion: _Optional[_Union[_types_pb2.Exhaustion, str]] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., consumers: _Optional[int] = ..., base_step: _Optional[int] = ..., base_rows: _Optional[_Iterable[int]] = ..., anchors: _Optional[_Iterable[_Union[Anchor, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[Prefix, _Mapping]]] = ..., consumer: _Optional[int] = ..., end: bool = ..., partitions: _Optional[int] = ..., global_batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., extra_units: _Optional[int] = ..., units_per_step: _Optional[int] = ..., format: _Optional[int] = ..., num_splits: _Optional[int] = ..., dataset: _Optional[str] = ..., definition: _Optional[int] = ..., definition_version: _Optional[str] = ..., order_version: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.ProcessingMode, str]] = ..., excluded: _Optional[int] = ..., weights: _Optional[_Iterable[_Union[_types_pb2.Weights, _Mapping]]] = ..., job_weights: _Optional[_Iterable[_Union[_types_pb2.Weights, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., trainers_since: _Optional[int] = ..., exhaustion: _Optional[_Union[_types_pb2.Exhaustion, str]] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("name", "num_splits")

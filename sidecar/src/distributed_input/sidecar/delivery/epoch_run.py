@@ -187,10 +187,11 @@ class EpochRun:
         return self._outbox.allocate(size, self._cancelled, self._timeout_seconds)
 
     def _deliver(self, steps: EpochSteps, writers: list[UnitWriter]) -> bool:
-        batch = self._share.batch
+        batch, is_cut_anew = self._share.batch, self._is_cut_anew
         index = self._fill(steps, writers)
         rows = sum(writer.rows for writer in writers)
         if ended := steps.ended_sources():
+            self._is_cut_anew = is_cut_anew  # the unit with the position is not sent
             return self._leave_out(steps, ended) or self._end(steps, rows)
         # With drop, the others are asked only once our own rows are here and reported. Otherwise
         # all consumers would wait for each other.
@@ -225,8 +226,6 @@ class EpochRun:
         """Go on without sources of a mixture that have ended. Return False if none is left."""
         self._exchange.request_heartbeat()  # the others wait for the facts of this step
         self._position_due = float("-inf")  # the trainer does not know the weights behind it
-        names = [self._job.sources[one].entry_point.source for one in sorted(sources)]
-        _log.info("sources have ended", epoch=self.request.epoch, sources=names)
         return steps.leave_out(sources)
 
     def _add(self, writer: UnitWriter, block: RowBlock) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import dispatcher_pb2
+from distributed_input.api.proto import dispatcher_pb2, types_pb2
 from distributed_input.link.errors import Cancelled
 from distributed_input.order import mixture
 from distributed_input.order.share import Share
@@ -271,13 +271,15 @@ class EpochReader:
             if mixture.never_ends(self.source.job):
                 for reader in self.partitions.values():
                     reader.forget_lengths(_MOST_LENGTHS)
+            # What is left of a source may never be taken. The others need the end before that.
+            drops = self.source.job.exhaustion == types_pb2.DROP_SOURCE
             facts = [
                 dispatcher_pb2.PartitionFact(
                     partition=p,
                     epoch=self.plan.epoch,
                     split_rows=reader.lengths,
                     rows_seen=reader.rows_seen if reader.total is None else reader.total,
-                    ended=reader.ended,
+                    ended=reader.all_seen if drops else reader.ended,
                     first_ordinal=reader.first_ordinal,
                     first_rows=reader.first_before,
                     remade=reader.total_replayed,

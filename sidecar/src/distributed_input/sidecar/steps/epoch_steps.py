@@ -125,7 +125,8 @@ class EpochSteps:
         """
         if self.mixed is None or not self._drops_sources:
             return set()
-        return self.mixed.short_sources(self.done, self._short)
+        self._short = self.mixed.short_lists(self.done, self._short)
+        return {one // self._job.partitions for one in self._short}
 
     def leave_out(self, sources: Collection[int]) -> bool:
         """Go on without some sources of a mixture, with the step that `next` has read.
@@ -137,6 +138,7 @@ class EpochSteps:
         log = without(self.mixed.log, step, sources)
         if not log:
             return False
+        self.mixed.report_ended(self.done, self._short)
         rows, anchors = self.mixed.rows(self.done).tolist(), self.mixed.anchors(self.done)
         for one, _ in self.mixed.turns(self.done):
             if one // self._job.partitions in sources:

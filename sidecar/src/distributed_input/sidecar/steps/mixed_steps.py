@@ -109,8 +109,8 @@ class MixedSteps:
             deadline.observe({one: (each.rows_seen, each.replayed) for one, each in known.items()})
             self._reader.wait_facts("the other trainers' rows of a mixture", deadline)
 
-    def short_sources(self, steps: int, own: Collection[int]) -> set[int]:
-        """Wait until the facts show which sources have too few rows for the step after `steps`.
+    def short_lists(self, steps: int, own: Collection[int]) -> set[int]:
+        """Wait until the facts show which lists have too few rows for the step after `steps`.
 
         All consumers get the same answer.
 
@@ -125,9 +125,28 @@ class MixedSteps:
             known = {one: source.facts.of(epoch, one) for one in self._others}
             short = {one for one, facts in known.items() if facts.rows_seen < needed[one]}
             if all(known[one].ended for one in short):
-                return {one // self._job.partitions for one in (*own, *short)}
+                return {*own, *short}
             deadline.observe({one: (each.rows_seen, each.replayed) for one, each in known.items()})
             self._reader.wait_facts("the other trainers' rows of a mixture", deadline)
+
+    def report_ended(self, steps: int, short: Collection[int]) -> None:
+        """Log the sources that are left out after `steps` steps, with their rows so far.
+
+        Args:
+            steps: steps since the base.
+            short: lists with too few rows for the next step.
+        """
+        partitions = self._job.partitions
+        rows = self.rows(steps).reshape(-1, partitions)
+        for source in sorted({one // partitions for one in short}):
+            _log.warning(
+                "a source is left out, because a partition has too few rows of it",
+                epoch=self._reader.plan.epoch,
+                step=self._base_step + steps,
+                source=self._job.sources[source].entry_point.source,
+                partitions=sorted(one % partitions for one in short if one // partitions == source),
+                delivered_rows=int(rows[source].sum()),
+            )
 
     def anchors(self, steps: int) -> dict[int, trainer_pb2.Anchor]:
         """Return a split border for each list of the others.

@@ -76,6 +76,7 @@ class PartitionReader:
         self._seen_before = seen
         self._last_state: PartitionPosition | None = None  # when it was closed
         self._closed = False
+        self._all_seen = False  # when it was closed
         self._start_prefix = start.prefix
         self._empty = 0  # splits without rows, one after the other
         self._open_more()
@@ -232,6 +233,15 @@ class PartitionReader:
                 break
         return max(seen, self._seen_before)
 
+    @property
+    def all_seen(self) -> bool:
+        """Whether `rows_seen` is all rows of the partition: the end of each split was received."""
+        if self.ended or self._closed:
+            return self.ended or self._all_seen
+        return self._next == len(self._splits) and all(
+            stream.total is not None for stream in self._streams
+        )
+
     def state(self) -> PartitionPosition:
         """Return the row up to which the partition is taken."""
         if self._last_state is not None:
@@ -273,6 +283,7 @@ class PartitionReader:
 
     def close(self, at: PartitionPosition | None = None) -> None:
         """Close all streams. The reader then stands where it does, or at an earlier row."""
+        self._all_seen = self.all_seen
         self._seen_before, self._last_state = self.rows_seen, at or self.state()
         self._closed = True
         for stream in self._streams:

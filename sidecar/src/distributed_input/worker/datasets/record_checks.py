@@ -71,11 +71,12 @@ def guard(graph_def: GraphDef, errors: SplitErrors, has_files: bool) -> tuple[Gr
 def _check_excluded(errors: SplitErrors, guards: Guards) -> None:
     """Raise DatasetFnError if the excluded records of a split are not known for certain."""
     for one in errors.excluded:
-        if one.step == READER and guards.readers:
-            continue
         found = [each for each in guards.maps.values() if each.function == one.step]
         problem = ""
-        if len(found) != 1:
+        if one.step == READER and guards.readers:
+            if not one.file:
+                problem = "each file may have such a record. Set the file"
+        elif len(found) != 1:
             steps = ", ".join(each.function for each in guards.maps.values())
             problem = (
                 f"the split has {len(found)} such steps. Its maps of single records are "

@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distributed_input.api.errors import DatasetFnError, ReplayWarning, UnavailableError
+from distributed_input.api.errors import (
+    DatasetFnError,
+    PositionError,
+    ReplayWarning,
+    UnavailableError,
+)
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.link.errors import Cancelled
 from distributed_input.order.share import share_of
@@ -121,6 +126,27 @@ def test_the_first_position_after_a_restore_is_of_the_new_number_of_trainers(
         next(reader.units(reader.begin()))
         position = reader.position()
         assert position.consumers == 1
+    reader.close()
+
+
+def test_positions_behind_the_start_of_an_epoch_have_its_excluded_records(system: System) -> None:
+    records = [{"step": "__getitem__", "index": 3}]
+    system.add_sidecar(badRecords={"exclude": records})
+    reader = system.connect()
+    start = reader.position()
+    expected = start.excluded
+    assert expected
+    for done in range(3):
+        start.excluded = 0  # saved without the list
+        reader.restore(start)
+        for _ in zip(range(done), reader.units(reader.begin()), strict=False):
+            pass
+        position = reader.position()
+        assert (position.step, position.excluded) == (done, expected)
+    position.excluded = 0
+    reader.restore(position)
+    with pytest.raises(PositionError, match=r"spec\.badRecords\.exclude has changed"):
+        reader.begin()
     reader.close()
 
 
@@ -396,6 +422,15 @@ def test_with_another_number_of_consumers_the_first_unit_has_a_position(given: G
         *["unit 0: 0 1 at 0.1", *FIRST[1:]],
         *["unit 4: 8 9", "unit 5: 10 11", "unit 6: 12 13", "unit 7: 14 15"],
     ]
+
+
+def test_the_first_unit_has_a_position_although_its_step_was_read_again(given: Given) -> None:
+    other = trainer_pb2.Position(consumers=4, extra_units=1, units_per_step=4)
+    sources = [types_pb2.Job(num_splits=4) for _ in range(2)]
+    run = given([[2] * 4] * 2, 9, other, remainder=types_pb2.DROP, sources=sources)
+    run.steps.ended = [{1}]
+    units = [event for event in run.deliver() if event.startswith("unit")]
+    assert units[0] == "unit 0: 8 9 at 0.1"
 
 
 @pytest.mark.parametrize("remainder", [types_pb2.KEEP, types_pb2.DROP])

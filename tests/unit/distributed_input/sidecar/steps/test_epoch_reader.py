@@ -275,6 +275,7 @@ class GivenPartition:
     located: int = 0  # calls of `locate` until it is found
     ahead: int = 0
     passed: bool = False
+    all_seen: bool = False
     is_full: bool = False
     open_splits: int = 1
     rows, rows_seen, first_ordinal, first_before, total_replayed = 3, 4, 1, 2, 5
@@ -545,6 +546,16 @@ def test_the_facts_have_the_rows_of_each_partition(pool: WorkerPool, clock: Cloc
     assert stepped.reader.facts() == [running, ended]
     assert stepped.reader.reported_rows == 13
     assert all(one.passed for one in partitions)
+
+
+@pytest.mark.parametrize("exhaustion", [types_pb2.STOP, types_pb2.DROP_SOURCE])
+def test_the_end_of_a_list_is_a_fact_before_its_last_row_is_taken_if_it_may_never_be(
+    pool: WorkerPool, clock: Clock, exhaustion: types_pb2.Exhaustion
+) -> None:
+    stepped = SteppedReader(pool, clock, GivenPartition(all_seen=True))
+    stepped.reader.source.job.exhaustion = exhaustion
+    (found,) = stepped.reader.facts()
+    assert (found.rows_seen, found.ended) == (4, exhaustion == types_pb2.DROP_SOURCE)
 
 
 def test_the_first_replay_that_made_other_rows_is_known(pool: WorkerPool) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from distributed_input.api.proto import trainer_pb2, types_pb2
 from distributed_input.order import identity
+from distributed_input.order.mixture import lists_of
 from distributed_input.order.share import Share, share_of
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
@@ -184,3 +185,43 @@ def test_no_more_rows_are_taken_than_fit_into_a_unit() -> None:
     reader = GivenTakes(given_job(), [1, 1, 2, 2, 2])
     assert sum(block.rows for block in steps_of(reader, replicas=4).next(8)) == 8
     assert reader.requests == [(0, 2), (0, 1), (0, 2), (1, 2), (1, 2)]
+
+
+class GivenMixture(GivenTakes):
+    """A reader of a mixture. `left` are the lists that are read no more."""
+
+    def __init__(self, job: types_pb2.Job, counts: list[int]) -> None:
+        super().__init__(job, counts)
+        self.left: list[int] = []
+
+    def positions(self) -> dict[int, PartitionPosition]:
+        """Return the start of each list."""
+        return {one: PartitionPosition() for one in range(lists_of(self.job))}
+
+    def leave(self, partition: int, at: PartitionPosition) -> None:
+        """Add the list."""
+        self.left.append(partition)
+
+
+def test_a_source_that_is_left_out_is_logged_with_its_rows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sources = [types_pb2.Job(num_splits=2) for _ in range(2)]
+    for source, name in zip(sources, ("books", "web"), strict=True):
+        source.entry_point.source = name
+    weights = [types_pb2.Weights(weights=[1, 1])]
+    drop = types_pb2.DROP_SOURCE
+    reader: Any = GivenMixture(
+        given_job(sources=sources, weights=weights, exhaustion=drop), [2, 2, 2, 2, 2, 1, 0, 2, 2]
+    )
+    steps = EpochSteps(reader, share_of(reader.job, 0, 1, 2), 0, [0] * 4)
+    assert sum(block.rows for block in steps.next(8)) == 8
+    assert not steps.ended_sources()
+    steps.done += 1
+    assert sum(block.rows for block in steps.next(8)) == 7
+    assert steps.ended_sources() == {1}
+    assert steps.leave_out({1})
+    assert reader.left == [2, 3]
+    (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    fields = {"source": "web", "partitions": [0], "delivered_rows": 4, "epoch": 0, "step": 1}
+    assert vars(record)["fields"] == fields

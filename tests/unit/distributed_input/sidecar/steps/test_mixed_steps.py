@@ -70,17 +70,17 @@ def test_all_lists_of_the_others_must_have_rows_for_a_step(
     ("reports", "own", "short", "waits"),
     [
         ([seen(6, 6)], (), set(), 0),
-        ([seen(6, 6)], (2,), {1}, 0),
-        ([seen(6, 5, ended=True)], (0,), {0, 1}, 0),
-        ([[fact(3, rows_seen=5, ended=True)], seen(6, 5)], (), {1}, 1),  # list 1 was not known
-        ([seen(5, 5), [fact(1, rows_seen=6)], seen(6, 5, ended=True)], (), {1}, 2),
+        ([seen(6, 6)], (2,), {2}, 0),
+        ([seen(6, 5, ended=True)], (0,), {0, 3}, 0),
+        ([[fact(3, rows_seen=5, ended=True)], seen(6, 5)], (), {3}, 1),  # list 1 was not known
+        ([seen(5, 5), [fact(1, rows_seen=6)], seen(6, 5, ended=True)], (), {3}, 2),
     ],
 )
-def test_the_sources_that_are_short_are_known_once_all_lists_are(
+def test_the_lists_that_are_short_are_known_once_all_lists_are(
     reports: list[list[PartitionFact]], own: tuple[int, ...], short: set[int], waits: int
 ) -> None:
     mixed, reader = steps_of(*reports, exhaustion=types_pb2.DROP_SOURCE)
-    assert mixed.short_sources(2, own) == short
+    assert mixed.short_lists(2, own) == short
     assert len(reports) - 1 - reader.unread == waits
 
 

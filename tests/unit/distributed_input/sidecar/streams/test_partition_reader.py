@@ -423,6 +423,33 @@ def test_only_rows_without_a_gap_are_a_fact(
     assert reader.rows_seen == 12
 
 
+def test_all_rows_are_seen_before_they_are_taken(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, PartitionPosition(rows=5), splits=(7, 8))
+    reader.read_ahead(1)
+    assert not reader.all_seen
+    STREAMS[0].give(3, last=True)
+    assert not reader.all_seen, "the second split is not open"
+    reader.pass_ended_splits()
+    STREAMS[1].give(2)
+    assert not reader.all_seen, "the second split may have more rows"
+    STREAMS[1].give(1, last=True)
+    assert (reader.all_seen, reader.rows_seen, reader.ended) == (True, 11, False)
+    reader.close()
+    assert (reader.all_seen, reader.rows_seen, reader.ended) == (True, 11, False)
+
+
+def test_a_closed_reader_has_not_seen_the_rows_behind_it(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = reader_of(pool, monkeypatch, splits=(7,))
+    STREAMS[0].give(3)
+    reader.close()
+    reader.close()
+    assert not reader.all_seen
+
+
 def test_reports_are_about_the_split_that_is_read(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

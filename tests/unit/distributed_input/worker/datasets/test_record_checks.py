@@ -125,6 +125,7 @@ def _files(path: tf.Tensor) -> tf.data.Dataset:
 
 
 _TEN = tf.data.Dataset.range(10)
+_TWO_FILES = tf.data.TFRecordDataset(["/a", "/b"])
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,8 @@ _TEN = tf.data.Dataset.range(10)
         (_TEN.shard(2, 0).map(_kept), {"split": 0}, ""),
         (tf.data.Dataset.from_tensors("/a").flat_map(_files), {}, "for several files"),
         (tf.data.Dataset.from_tensors("/a").flat_map(_files), {"file": "/a"}, ""),
+        (_TWO_FILES, {"step": READER}, r"each file may have such a record\. Set the file"),
+        (_TWO_FILES, {"step": READER, "file": "/a"}, ""),
     ],
 )
 def test_records_that_are_not_known_for_certain_are_errors(
