@@ -174,7 +174,7 @@ class ExcludedRecord(Section):
     file: Annotated[str, Field(min_length=1, max_length=240)] | None = Field(
         default=None, examples=["/data/001.tfrecord"]
     )
-    """File of the record. Default: any."""
+    """File of the record. Needed for the step TFRecordDataset. Default: any."""
     split: Annotated[int, Field(ge=0, le=65535)] | None = Field(default=None, examples=[3])
     """Split that reads the record. Default: any."""
     epoch: Annotated[int, Field(ge=0, le=2**53)] | None = Field(default=None, examples=[1])
