@@ -130,7 +130,7 @@ def test_many_trainers_with_different_weights_are_compared_once(monkeypatch: pyt
     for batches in (0, 50, 100):
         for index in range(number):
             weights = Weights(step=50, weights=[1 + index % 2, 1])
-            fields = {"weights": weights, "run": "r", "batches": batches}
+            fields: Any = {"weights": weights, "run": "r", "batches": batches}
             beat = consumer(index, number, f"i{index}", **fields)
             assert consumers.beat(0.0, beat) is None
             found.append(consumers.dispute(beat, ["books", "web"]))
@@ -147,7 +147,7 @@ def test_another_trainer_takes_the_place_of_one_that_has_left():
             if index == 0 and batches:
                 continue
             weights = Weights(step=50, weights=[1 + index % 2, 1])
-            fields = {"weights": weights, "run": "r", "batches": batches}
+            fields: Any = {"weights": weights, "run": "r", "batches": batches}
             beat = consumer(index, 4, f"i{index}", **fields)
             assert consumers.beat(0.0, beat) is None
             found.append(consumers.dispute(beat, ["books", "web"]))
