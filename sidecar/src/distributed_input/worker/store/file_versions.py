@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import time
@@ -17,7 +16,6 @@ MOST_FILES = 5000
 MIN_AGE_SECONDS = 2.0
 """A younger file may change again without another time of modification."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-_ABSENT = frozenset([errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG])
 
 
 def versions(names: Sequence[str]) -> list[Version] | None:
@@ -39,10 +37,12 @@ def are_old(found: Iterable[Version]) -> bool:
 
 def _local(name: str) -> Version | None:
     try:
-        file = os.open(name, _FLAGS)
-    except (OSError, ValueError) as error:
-        is_absent = not isinstance(error, OSError) or error.errno in _ABSENT
-        return [name] if is_absent else None
+        # TensorFlow cleans paths in the same way.
+        file = os.open(name and os.path.normpath(name), _FLAGS)
+    except FileNotFoundError:
+        return [name]
+    except (OSError, ValueError):
+        return None  # TensorFlow may find a file, for example by the part before a NUL
     try:
         found = os.fstat(file)
     finally:
