@@ -37,6 +37,8 @@ _OUTSIDE = frozenset(
     " CheckpointHasKey".split()
 )
 """Ops that read files in other ways, or the time. Some of them claim to have no state."""
+_FILE_ATTRIBUTES, _NO_FILE = ("vocab_file", "descriptor_source"), (b"", b"local://")
+"""Attributes that name a file, and their values that name none."""
 _KEEP_STATE = ("HashTable", "MutableHashTable", "LookupTable", "VarHandleOp", "Assign", "Rng")
 _FILL_TABLE = ("InitializeTable", "InitializeTableV2")
 _RETURNS = ("_Retval", "_Arg")
@@ -94,6 +96,8 @@ def _reads(nodes: dict[str, NodeDef], node: NodeDef, library: Any) -> bool:
         return False
     if op in PYTHON_OPS or op in _OUTSIDE or ">" in op or node_defs.op_def(op) is None:
         raise UnknownFilesError(f"it calls {op}, whose result may change")
+    if any(node.attr[one].s not in _NO_FILE for one in _FILE_ATTRIBUTES if one in node.attr):
+        raise UnknownFilesError(f"it calls {op} with a file")
     is_known = has_seed_attrs(op) or op in _FILL_TABLE or op.startswith(_KEEP_STATE)
     if determinism.depends_on_order(op) and not is_known and not op.startswith("Stateful"):
         raise UnknownFilesError(f"it calls {op}, which has a state")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,27 @@ def test_a_dataset_without_files_reads_none() -> None:
     assert find(serialize(data.map(lambda _, text: table.lookup(text)))) == ()
 
 
+def sampled(file: str = "", counts: Sequence[float] = ()) -> Any:
+    return tf.random.fixed_unigram_candidate_sampler(
+        tf.constant([[1]], tf.int64), 1, 1, False, 3, vocab_file=file, unigrams=counts
+    )[0]
+
+
+def decoded(source: str) -> Any:
+    return tf.io.decode_proto(b"", "Message", ["x"], [tf.int64], source)[0]
+
+
+def encoded(source: str) -> Any:
+    sizes, values = tf.constant([[1]]), [tf.constant([[1]], tf.int64)]
+    return tf.io.encode_proto(sizes, values, ["x"], "Message", source)
+
+
+def test_ops_that_can_read_a_file_do_not_always() -> None:
+    data = Data.range(2).map(lambda _: (decoded("local://"), encoded("local://")))
+    assert find(serialize(data)) == ()
+    assert find(serialize(Data.range(2).map(lambda _: sampled(counts=[1.0] * 3)))) == ()
+
+
 REFUSED: dict[str, tuple[Callable[[list[str]], Data], str]] = {
     "a computed name": (
         lambda names: Data.range(2).map(lambda row: loaded("part" + tf.as_string(row))),
@@ -103,6 +125,18 @@ REFUSED: dict[str, tuple[Callable[[list[str]], Data], str]] = {
     ),
     "a cache": (lambda names: Data.range(2).cache(names[0] + ".cache"), "dataset CacheDataset"),
     "time": (lambda names: Data.range(2).map(lambda _: tf.timestamp()), "calls Timestamp"),
+    "a vocabulary": (
+        lambda names: Data.range(2).map(lambda _: sampled(names[0])),
+        "calls FixedUnigramCandidateSampler with a file",
+    ),
+    "a message": (
+        lambda names: Data.range(2).map(lambda _: decoded(names[0])),
+        "calls DecodeProtoV2 with a file",
+    ),
+    "a message of another type": (
+        lambda names: Data.range(2).map(lambda _: encoded(names[0])),
+        "calls EncodeProto with a file",
+    ),
     "a loop": (
         lambda names: listed(names).map(
             lambda one: loaded(tf.while_loop(lambda _: False, lambda x: x, [one])[0])
@@ -121,15 +155,21 @@ def test_a_graph_that_may_read_something_else_is_refused(name: str, tmp_path: Pa
 
 def test_all_ops_of_tensorflow_that_read_files_are_known() -> None:
     """TensorFlow says of some that they have no state."""
-    words = ("file", "path", "checkpoint", "directory", "address", "uri")
+    words = "file path checkpoint directory address uri descriptor".split()
     found = set()
     for name in _op_names():
         definition = op_def_registry.get(name)
         arguments = [one.name for one in (*definition.input_arg, *definition.attr)]
         named = any(word in one for one in arguments for word in words)
-        if named and not kind(name) and not definition.is_stateful:
-            found.add(name)
-    assert found - files_read._OUTSIDE - {files_read._READ_FILE} == {"CTCBeamSearchDecoder"}
+        node = tf.compat.v1.NodeDef(name="node", op=name)
+        with contextlib.suppress(UnknownFilesError):
+            files_read._reads({}, node, {})
+            if named and not kind(name):
+                found.add(name)
+    assert found - _WITH_ATTRIBUTES == {"ReadFile", "CTCBeamSearchDecoder"}
+
+
+_WITH_ATTRIBUTES = {"FixedUnigramCandidateSampler", "DecodeProtoV2", "EncodeProto"}
 
 
 def _op_names() -> list[str]:
