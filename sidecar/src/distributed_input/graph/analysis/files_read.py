@@ -39,8 +39,10 @@ _OUTSIDE = frozenset(
 """Ops that read files in other ways, or the time. Some of them claim to have no state."""
 _FILE_ATTRIBUTES, _NO_FILE = ("vocab_file", "descriptor_source"), (b"", b"local://")
 """Attributes that name a file, and their values that name none."""
-_KEEP_STATE = ("HashTable", "MutableHashTable", "LookupTable", "VarHandleOp", "Assign", "Rng")
+_KEEP_STATE = ("HashTable", "VarHandleOp", "Assign", "Rng")
+"""A variable that changes belongs to one split. Datasets of a process share mutable tables."""
 _FILL_TABLE = ("InitializeTable", "InitializeTableV2")
+_FILL_TABLE_ONCE = "LookupTableImportV2"
 _RETURNS = ("_Retval", "_Arg")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _ELEMENTS = frozenset("Tensor TensorSlice Take Skip Shard Concatenate Zip Unbatch Window".split())
@@ -74,6 +76,8 @@ def find(graph_def: GraphDef) -> tuple[str, ...]:
     walk = _NameSearch(pushdown.push(graph_def))
     for scope, nodes in walk.scopes.items():
         for node in nodes.values():
+            if not scope and node.op == _FILL_TABLE_ONCE:
+                continue
             if _reads(nodes, node, walk.library):
                 walk.trace(scope, node_defs.data_inputs(node)[0])
     return tuple(sorted(map(os.fsdecode, walk.names)))

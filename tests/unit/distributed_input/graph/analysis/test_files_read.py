@@ -77,6 +77,50 @@ def test_a_dataset_without_files_reads_none() -> None:
     assert find(serialize(data.map(lambda _, text: table.lookup(text)))) == ()
 
 
+def mutable() -> tf.lookup.experimental.MutableHashTable:
+    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)
+
+
+def counted(table: Any, row: Any, change: Callable[[Any, Any], Any]) -> Any:
+    with tf.control_dependencies([change(table.resource_handle, row)]):
+        return table.lookup(row)
+
+
+def static() -> tf.lookup.StaticHashTable:
+    return tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(
+            tf.constant([1], tf.int64), tf.constant([2], tf.int64)
+        ),
+        default_value=0,
+    )
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "LookupTableInsertV2": lambda table, row: tf.raw_ops.LookupTableInsertV2(
+        table_handle=table, keys=row, values=row
+    ),
+    "LookupTableRemoveV2": lambda table, row: tf.raw_ops.LookupTableRemoveV2(
+        table_handle=table, keys=row[None]
+    ),
+    "LookupTableImportV2": lambda table, row: tf.raw_ops.LookupTableImportV2(
+        table_handle=table, keys=row[None], values=row[None]
+    ),
+}
+
+
+@pytest.mark.parametrize("op", CHANGES)
+def test_a_table_that_changes_is_refused(op: str) -> None:
+    """Datasets of a process share a table with the same content."""
+    table = static()
+    data = Data.range(2).map(lambda row: counted(table, row, CHANGES[op]))
+    with pytest.raises(UnknownFilesError, match=f"calls {op}, which has a state"):
+        find(serialize(data))
+    # Another dataset may change this one.
+    read = Data.range(2).map(mutable().lookup)
+    with pytest.raises(UnknownFilesError, match="calls MutableHashTableV2, which has a state"):
+        find(serialize(read))
+
+
 def sampled(file: str = "", counts: Sequence[float] = ()) -> Any:
     return tf.random.fixed_unigram_candidate_sampler(
         tf.constant([[1]], tf.int64), 1, 1, False, 3, vocab_file=file, unigrams=counts
