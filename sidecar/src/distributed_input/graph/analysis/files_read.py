@@ -92,13 +92,15 @@ def _reads(nodes: dict[str, NodeDef], node: NodeDef, library: Any) -> bool:
     op = node.op
     if op in library or op in _RETURNS or op == _READ_FILE:
         return bool(op == _READ_FILE)
+    if not hasattr(tf.raw_ops, op):
+        raise UnknownFilesError(f"it calls {op}, which is not known")
     if kind(op):
         if kind(op) not in _FUNCTIONS or (op in caches.OPS and caches.file_name(nodes, node) != ""):
             raise UnknownFilesError(f"it has the dataset {op}")
         return kind(op) in _READERS
     if op == "ImmutableConst" and packing.is_stored(node):
         return False
-    if op in PYTHON_OPS or op in _OUTSIDE or ">" in op or node_defs.op_def(op) is None:
+    if op in PYTHON_OPS or op in _OUTSIDE:
         raise UnknownFilesError(f"it calls {op}, whose result may change")
     if any(node.attr[one].s not in _NO_FILE for one in _FILE_ATTRIBUTES if one in node.attr):
         raise UnknownFilesError(f"it calls {op} with a file")

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.framework import op_def_registry
 
 from distributed_input.graph.analysis import files_read
 from distributed_input.graph.analysis.files_read import UnknownFilesError, find
+from distributed_input.graph.definition import node_defs
 from distributed_input.graph.definition.canonical import serialize
 from distributed_input.graph.definition.datasets import kind
 from tests.unit.distributed_input.graph.graphcases import write_files
@@ -195,6 +197,15 @@ def test_a_graph_that_may_read_something_else_is_refused(name: str, tmp_path: Pa
     make, message = REFUSED[name]
     with pytest.raises(UnknownFilesError, match=message):
         find(serialize(make(write_files(tmp_path, [1, 1]))))
+
+
+@pytest.mark.parametrize("op", ["OfAnotherLibrary", "TakeDatasetOfAnotherLibrary", "Another>Op"])
+def test_ops_of_other_libraries_are_refused(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tf.load_op_library` has added them, and they say that they have no state."""
+    definition = op_def_pb2.OpDef(name=op)
+    monkeypatch.setattr(node_defs, "op_def", lambda _: definition)
+    with pytest.raises(UnknownFilesError, match="is not known"):
+        files_read._reads({}, tf.compat.v1.NodeDef(name="node", op=op), {})
 
 
 def test_all_ops_of_tensorflow_that_read_files_are_known() -> None:
