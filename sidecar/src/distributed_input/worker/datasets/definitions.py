@@ -57,7 +57,8 @@ def define(
     """Add the definition of an entry point's dataset to its job, and warnings.
 
     The definition has the fingerprints of all splits, or one if they differ only in
-    `dataset.shard(n, i)` of split i of n. Graphs of Python functions may be equal although their rows are not.
+    `dataset.shard(n, i)` of split i of n. Graphs of Python functions may be equal although their
+    rows are not.
 
     Args:
         job: the job, else complete.

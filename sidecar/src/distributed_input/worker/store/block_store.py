@@ -14,7 +14,7 @@ import hashlib
 import importlib.metadata
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from distributed_input.api.errors import UnavailableError
@@ -75,7 +75,8 @@ class BlockStore:
         self._paused = {"read": 0.0, "write": 0.0}  # until when
         self._is_warned = False
         self._known: LruCache[SplitSources] = LruCache(_MAX_NAMES)  # by the splits' names
-        self._refused: dict[tuple[str, int], None] = {}  # datasets that are not stored
+        self._refused: LruCache[bool] = LruCache(_MAX_DATASETS)  # datasets that are not stored
+        self._slow: LruCache[bool] = LruCache(_MAX_DATASETS)  # those whose files took too long once
 
     def flush(self, timeout: float) -> bool:
         """Wait for what is being written. Return whether all is."""
@@ -124,11 +125,11 @@ class BlockStore:
 
         None: there are none. The same request: the split is not stored.
         """
-        if time.monotonic() < self._paused["read"]:
+        if self._is_off("read", request):
             return request
         row, name, sent = ElementSpec.from_json(request.job.row_spec), "", None
         try:
-            name, stored = within(_READ_SECONDS, "open a split", lambda: self._find(request))
+            name, stored = self._find(request)
             if stored is None:
                 return request
             with contextlib.closing(stored):
@@ -155,20 +156,69 @@ class BlockStore:
 
         Raises:
             OSError: it cannot be read.
+            StateTimeoutError: that takes too long.
         """
         for name in names_of(request):
-            stored = None
-            try:
-                stored = self._folder.open(name)
-                if stored is not None and _has_rows(stored, request):
-                    about = stored.about
-                    self._folder.use(name, stored.size, about.seconds)
-                    return name, stored
-            except StoreError as error:
-                self._remove_damaged(name, error)
-            if stored is not None:
-                stored.close()
+            with contextlib.ExitStack() as opened:
+                try:
+                    open_it = functools.partial(self._folder.open, name)
+                    stored = within(_READ_SECONDS, "open a split", open_it)
+                    if stored is None:
+                        continue
+                    opened.callback(stored.close)
+                    if self._has_rows(name, stored, request):
+                        opened.pop_all()
+                        return name, stored
+                except StoreError as error:
+                    self._remove_damaged(name, error)
         return "", None
+
+    def _has_rows(self, name: str, stored: StoredSplit, request: worker_pb2.StreamRequest) -> bool:
+        """Return whether a split has the rows before a request, and its files are unchanged.
+
+        Raises as `_find`.
+            StoreError: it is damaged.
+        """
+        about, known = stored.about, Prefix(request.prefix_rows, request.prefix_digest)
+
+        def has_rows() -> bool:
+            if request.check_prefix and stored.prefix(known.rows) != known:
+                return False
+            self._folder.use(name, stored.size, about.seconds)
+            return True
+
+        if request.start_row > about.rows or not within(_READ_SECONDS, "read a split", has_rows):
+            return False
+        return self._versions([str(one[0]) for one in about.files], request) == about.files
+
+    def _versions(
+        self, names: Sequence[str], request: worker_pb2.StreamRequest
+    ) -> list[Version] | None:
+        """Return the versions of files.
+
+        Raises:
+            StateTimeoutError: it takes too long. The second time, the dataset is refused.
+        """
+        try:
+            return within(_READ_SECONDS, "open files", lambda: versions(names))
+        except StateTimeoutError as error:
+            dataset = _dataset(request)
+            if time.monotonic() >= self._paused["write"]:  # the first of its streams
+                if self._slow.get(dataset):
+                    self._refuse(request, error)
+                self._slow.put(dataset, True, 1)
+            self._pause("write", error)
+            raise
+
+    def _is_off(self, what: str, request: worker_pb2.StreamRequest) -> bool:
+        is_paused = time.monotonic() < self._paused[what]
+        return is_paused or self._refused.get(_dataset(request)) is not None
+
+    def _refuse(self, request: worker_pb2.StreamRequest, error: Exception) -> None:
+        """Do not store a dataset, and do not look for it."""
+        self._refused.put(_dataset(request), True, 1)
+        name = dataset_name(request.job)
+        _log.info("not storing a dataset", dataset=name, cause=str(error))
 
     def _remove_damaged(self, name: str, error: StoreError) -> None:
         self.counts["damaged"] += 1
@@ -226,21 +276,19 @@ class BlockStore:
         self, request: worker_pb2.StreamRequest, sources: FindSources
     ) -> tuple[bool, list[Version]] | None:
         """Return whether rows depend on the epoch, and the files. None: the split is not stored."""
-        dataset = request.job.dataset_id, fingerprint(request.job)
-        if dataset in self._refused or time.monotonic() < self._paused["write"]:
+        if self._is_off("write", request):
             return None
         try:
             name = names_of(request)[0]
             found = self._known.get(name) or sources(request)
             self._known.put(name, found, 1 + len(found.files))
-            files = within(_READ_SECONDS, "open files", lambda: versions(found.files))
+            files = self._versions(found.files, request)
             if files is None:
                 raise UnknownFilesError("it reads too many files, or something else than files")
         except UnknownFilesError as error:
-            self._refused[dataset] = None
-            while len(self._refused) > _MAX_DATASETS:
-                self._refused.pop(next(iter(self._refused)))
-            _log.info("not storing a dataset", dataset=dataset_name(request.job), cause=str(error))
+            self._refuse(request, error)
+            return None
+        except StateTimeoutError:
             return None
         except Exception as error:  # noqa: BLE001 - one of the dataset is raised by `compute`
             _log.info("not storing a split", split=request.split, cause=str(error))
@@ -303,15 +351,5 @@ def _release() -> str:
         return ""  # run from its sources
 
 
-def _has_rows(stored: StoredSplit, request: worker_pb2.StreamRequest) -> bool:
-    """Return whether a stored split has the rows before a request, and its files are unchanged.
-
-    Raises:
-        StoreError: it is damaged.
-    """
-    about, known = stored.about, Prefix(request.prefix_rows, request.prefix_digest)
-    if request.start_row > about.rows:
-        return False
-    if request.check_prefix and stored.prefix(known.rows) != known:
-        return False
-    return versions([str(one[0]) for one in about.files]) == about.files
+def _dataset(request: worker_pb2.StreamRequest) -> tuple[str, int]:
+    return request.job.dataset_id, fingerprint(request.job)

@@ -90,9 +90,7 @@ def counted(table: Any, row: Any, change: Callable[[Any, Any], Any]) -> Any:
 
 def static() -> tf.lookup.StaticHashTable:
     return tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(
-            tf.constant([1], tf.int64), tf.constant([2], tf.int64)
-        ),
+        tf.lookup.KeyValueTensorInitializer(tf.constant([1], tf.int64), tf.constant([2], tf.int64)),
         default_value=0,
     )
 

@@ -307,6 +307,31 @@ def test_a_store_that_does_not_respond_is_not_asked_again_at_once(
             thread.join(SECONDS)  # else it opens a file when `open` is the real one again
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_files_that_do_not_respond_are_asked_twice(
+    split: Split, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    if is_stored:
+        split.read()
+    monkeypatch.setattr(block_store, "_READ_SECONDS", 0.2)
+    calls, responds, now = [], threading.Event(), [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def hang(_: object) -> None:
+        calls.append(1)
+        responds.wait(SECONDS)
+
+    monkeypatch.setattr(block_store, "versions", hang)
+    asked = []
+    for _ in range(3):
+        for number in (3, 4, 3):
+            assert split.read(request_of(split=number)) == (ALL, ROWS)
+        asked.append(len(calls))
+        now[0] += 61
+    assert asked == [1, 2, 2]
+    responds.set()
+
+
 def test_blocks_are_not_larger_than_a_stream_requests(
     split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
