@@ -15,8 +15,10 @@ from collections.abc import Callable
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.store_folder import StoreFolder
 from distributed_input.rows.stored_split import Description, SplitFile
+from distributed_input.runtime import logs
 
 MOST_WAITING = 64 << 20
+_log = logs.get("worker.store")
 
 
 class WriteQueue:
@@ -42,7 +44,7 @@ class WriteQueue:
             return True
 
     def put(self, call: Callable[[], None], nbytes: int = 0) -> None:
-        """Have a function called, which does not raise. Then release bytes that were admitted."""
+        """Have a function called. Then release bytes that were admitted. Its errors are logged."""
         with self._changed:
             self._calls.append((call, nbytes))
             if self._thread is None:
@@ -64,7 +66,10 @@ class WriteQueue:
                     self._changed.wait()
                 self._is_idle = False
                 call, nbytes = self._calls.popleft()
-            call()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - the other splits are stored
+                _log.warning("cannot store a split", cause=repr(error))
             del call  # it holds rows
             with self._changed:
                 self.waiting -= nbytes
@@ -76,11 +81,11 @@ class Recording:
     Args:
         folder: where to write.
         queue: runs what writes.
-        failed: called with an error of writing, in the queue's thread.
+        failed: called with an error, in the queue's thread.
     """
 
     def __init__(
-        self, folder: StoreFolder, queue: WriteQueue, failed: Callable[[OSError], None]
+        self, folder: StoreFolder, queue: WriteQueue, failed: Callable[[Exception], None]
     ) -> None:
         self._folder, self._queue, self._failed = folder, queue, failed
         self._blocks: list[RowBlock] = []
@@ -138,7 +143,7 @@ class Recording:
             return
         try:
             work()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - the queue's thread goes on
             self._is_broken = True
             self._remove()
             self._failed(error)
@@ -169,7 +174,8 @@ class Recording:
     def _remove(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            file.close()
             self._folder.unfinished -= file.size
+            with contextlib.suppress(OSError):
+                file.close()
             with contextlib.suppress(OSError):
                 file.path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ SECONDS = 20.0
 class Store:
     def __init__(self, path: Path, max_bytes: int = 1 << 20) -> None:
         self.folder, self.queue = StoreFolder(path, max_bytes), WriteQueue()
-        self.errors: list[OSError] = []
+        self.errors: list[Exception] = []
 
     def begin(self) -> Recording:
         return Recording(self.folder, self.queue, self.errors.append)
@@ -128,6 +128,32 @@ def test_an_error_of_the_disk_is_reported_once_for_a_split(
     store.record()
     assert store.files() == []
     assert store.errors == [full]
+
+
+def test_no_error_ends_the_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "BLOCK_BYTES", 1)
+
+    def fail(*_: object) -> None:
+        raise OSError("stale file handle")
+
+    recording = store.begin()
+    recording.add(block_of(0, 3))
+    with monkeypatch.context() as broken:
+        broken.setattr(recordings.SplitFile, "close", fail)
+        recording.drop()
+        assert store.files() == []
+    assert store.folder.unfinished == 0
+    store.queue.admit(5)
+    store.queue.put(functools.partial(_raise, KeyError("any")), 5)
+    store.begin().finish("invalid", ABOUT, functools.partial(_raise, KeyError("any")))
+    assert store.files() == []
+    assert [type(error) for error in store.errors] == [KeyError]
+    store.record()
+    assert store.files() == ["split.rows"]
+
+
+def _raise(error: Exception) -> bool:
+    raise error
 
 
 def test_a_split_of_half_the_folder_is_not_stored(tmp_path: Path) -> None:
