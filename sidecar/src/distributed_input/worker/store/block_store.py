@@ -41,7 +41,7 @@ from distributed_input.worker.datasets.split_opener import SplitSources
 from distributed_input.worker.node import NODE
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
 from distributed_input.worker.store.file_versions import are_old, versions
-from distributed_input.worker.store.recordings import Recording, WriteQueue
+from distributed_input.worker.store.recordings import Recording, TooLargeError, WriteQueue
 from distributed_input.worker.streams.dataset_usage import sharing_key
 from distributed_input.worker.streams.split_blocks import cut, end_of
 from distributed_input.worker.streams.split_runner import behind
@@ -76,6 +76,7 @@ class BlockStore:
         self._is_warned = False
         self._known: LruCache[SplitSources] = LruCache(_MAX_NAMES)  # by the splits' names
         self._refused: LruCache[bool] = LruCache(_MAX_DATASETS)  # datasets that are not stored
+        self._too_large: LruCache[bool] = LruCache(_MAX_NAMES)  # by the splits' names
         self._slow: LruCache[bool] = LruCache(_MAX_DATASETS)  # those whose files took too long once
 
     def flush(self, timeout: float) -> bool:
@@ -251,7 +252,8 @@ class BlockStore:
             return
         depends_on_epoch, files = known
         name = names_of(request)[depends_on_epoch]
-        recording = Recording(self._folder, self._queue, lambda error: self._pause("write", error))
+        failed = functools.partial(self._failed, request)
+        recording = Recording(self._folder, self._queue, failed)
         try:
             for block in compute(request, counters):
                 if block.rows:
@@ -272,14 +274,21 @@ class BlockStore:
         finally:
             recording.drop()
 
+    def _failed(self, request: worker_pb2.StreamRequest, error: Exception) -> None:
+        if isinstance(error, TooLargeError):  # each attempt would remove others
+            self._too_large.put(names_of(request)[0], True, 1)
+            _log.info("not storing a split", split=request.split, cause=str(error))
+        else:
+            self._pause("write", error)
+
     def _sources(
         self, request: worker_pb2.StreamRequest, sources: FindSources
     ) -> tuple[bool, list[Version]] | None:
         """Return whether rows depend on the epoch, and the files. None: the split is not stored."""
-        if self._is_off("write", request):
+        name = names_of(request)[0]
+        if self._is_off("write", request) or self._too_large.get(name):
             return None
         try:
-            name = names_of(request)[0]
             found = self._known.get(name) or sources(request)
             self._known.put(name, found, 1 + len(found.files))
             files = self._versions(found.files, request)

@@ -21,6 +21,10 @@ MOST_WAITING = 64 << 20
 _log = logs.get("worker.store")
 
 
+class TooLargeError(Exception):
+    """A split takes more than half of the store."""
+
+
 class WriteQueue:
     """Calls functions in one thread, in their order.
 
@@ -155,6 +159,8 @@ class Recording:
             file.write(blocks)
         finally:
             self._folder.count(file.size - before)
+        if file.size > self._folder.max_bytes // 2:
+            raise TooLargeError("it takes more than half of the store")
         if self._folder.unfinished > self._folder.max_bytes // 2:
             self._is_broken = True
             self._remove()

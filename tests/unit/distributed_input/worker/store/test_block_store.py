@@ -219,6 +219,18 @@ def test_the_sources_of_a_split_are_found_once(split: Split) -> None:
     assert len(split.stored) == 3
 
 
+def test_a_split_that_is_too_large_removes_no_others_again(split: Split) -> None:
+    split.read(request_of(split=1))
+    split.open(2 * 8 * ROWS)
+    split.read(request_of(epoch=1))
+    assert split.stored == []
+    split.store._folder.max_bytes = 1 << 20
+    split.read(request_of(epoch=2))
+    assert split.stored == []  # it was not tried
+    split.read(request_of(split=2))
+    assert len(split.stored) == 1
+
+
 def test_a_folder_is_no_file(split: Split, tmp_path: Path) -> None:
     split.sources = SplitSources((str(tmp_path),), True)
     split.read()

@@ -160,4 +160,20 @@ def test_a_split_of_half_the_folder_is_not_stored(tmp_path: Path) -> None:
     store = Store(tmp_path, 2 * block_of(0, ROWS).nbytes)
     store.record()
     assert store.files() == []
-    assert store.errors == []
+    assert [type(error) for error in store.errors] == [recordings.TooLargeError]
+    assert store.folder.unfinished == 0
+
+
+def test_splits_that_take_half_the_folder_together_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recordings, "BLOCK_BYTES", 1)
+    store = Store(tmp_path, 5 * block_of(0, ROWS).nbytes)
+    others = [store.begin() for _ in range(3)]
+    for recording in others:
+        recording.add(block_of(0, ROWS))
+    assert len(store.files()) < 3
+    assert store.errors == []  # each is small enough
+    for recording in others:
+        recording.drop()
+    store.files()
