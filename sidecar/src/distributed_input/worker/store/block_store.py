@@ -23,7 +23,7 @@ from distributed_input.api.stalls import dataset_name
 from distributed_input.graph.analysis.files_read import UnknownFilesError
 from distributed_input.graph.definition.canonical import FINGERPRINT_VERSION
 from distributed_input.link.blocks.open_streams import StreamCounters
-from distributed_input.order.identity import fingerprint
+from distributed_input.order.identity import ORDER_VERSION, fingerprint
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
 from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
@@ -37,6 +37,7 @@ from distributed_input.rows.stored_split import (
 )
 from distributed_input.runtime import logs
 from distributed_input.worker.datasets.dataset_cache import LruCache
+from distributed_input.worker.datasets.iterator_state import PIPELINE
 from distributed_input.worker.datasets.split_opener import SplitSources
 from distributed_input.worker.node import NODE
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
@@ -148,7 +149,7 @@ class BlockStore:
                         return None
         except StoreError as error:
             self._remove_damaged(name, error)
-        except (OSError, StateTimeoutError) as error:
+        except (OSError, StateTimeoutError, RuntimeError) as error:  # no thread can start
             self._pause("read", error)
         return request if sent is None else behind(request, sent)
 
@@ -269,7 +270,8 @@ class BlockStore:
                         files,
                     )
                     is_valid = functools.partial(self._is_valid, name, about)
-                    recording.finish(name, about, is_valid)
+                    stored = functools.partial(self.counts.update, ["stored"])
+                    recording.finish(name, about, is_valid, stored)
                 yield block
         finally:
             recording.drop()
@@ -315,7 +317,6 @@ class BlockStore:
             other = self._folder.open(name)
         except StoreError:
             other = None
-        self.counts["stored"] += 1
         if other is None:
             return True
         other.close()
@@ -343,7 +344,8 @@ def names_of(request: worker_pb2.StreamRequest) -> tuple[str, str]:
         alike.job.ClearField("dataset_id")  # it has the folder of the code
         alike.job.entry_point.ClearField("path")
     (dataset, seed), *_ = sharing_key(alike)
-    releases = FORMAT, _release(), FINGERPRINT_VERSION, DIGEST_VERSION, NODE
+    versions_of_rows = FORMAT, DIGEST_VERSION, FINGERPRINT_VERSION, ORDER_VERSION, PIPELINE
+    releases = versions_of_rows, _release(), NODE
     values = repr((releases, dataset, seed, request.split))
 
     def name(epoch: str | int) -> str:

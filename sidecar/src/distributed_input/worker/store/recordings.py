@@ -112,18 +112,25 @@ class Recording:
         if self._bytes >= BLOCK_BYTES or self._queue.waiting > MOST_WAITING // 2:
             self._flush()
 
-    def finish(self, name: str, about: Description, is_valid: Callable[[], bool]) -> None:
+    def finish(
+        self,
+        name: str,
+        about: Description,
+        is_valid: Callable[[], bool],
+        stored: Callable[[], None] = lambda: None,
+    ) -> None:
         """Store the split, which is complete, unless it was dropped.
 
         Args:
             name: its name in the folder.
             about: its description, without blocks.
             is_valid: returns whether it may be stored now, in the queue's thread. Raises OSError.
+            stored: called when it is stored, in the queue's thread.
         """
         if not self._is_dropped:
             self._is_finished = True
             self._flush()
-            publish = functools.partial(self._publish, name, about, is_valid)
+            publish = functools.partial(self._publish, name, about, is_valid, stored)
             self._queue.put(functools.partial(self._try, publish))
 
     def drop(self) -> None:
@@ -165,7 +172,13 @@ class Recording:
             self._is_broken = True
             self._remove()
 
-    def _publish(self, name: str, about: Description, is_valid: Callable[[], bool]) -> None:
+    def _publish(
+        self,
+        name: str,
+        about: Description,
+        is_valid: Callable[[], bool],
+        stored: Callable[[], None],
+    ) -> None:
         file = self._file = self._file or self._folder.create("split")  # it may have no rows
         before = file.size
         file.finish(about)
@@ -174,6 +187,7 @@ class Recording:
             self._folder.publish(name, file, about.seconds)
             self._folder.unfinished -= file.size
             self._file = None
+            stored()
         else:
             self._remove()
 

@@ -276,6 +276,7 @@ def test_two_workers_that_compute_different_rows_store_nothing(split: Split) -> 
     list(blocks)
     assert split.store.flush(SECONDS)
     assert split.stored == []
+    assert split.store.counts["stored"] == 1
 
 
 # Errors of the file system.
@@ -352,7 +353,26 @@ def test_blocks_are_not_larger_than_a_stream_requests(
     assert [block.rows for block in split.blocks()] == [10] * 4 + [0]
 
 
+def test_a_store_without_threads_is_not_read(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    split.read()
+
+    def within(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(block_store, "within", within)
+    assert split.read() == (ALL, ROWS)
+
+
 # Names.
+
+
+@pytest.mark.parametrize("version", ["ORDER_VERSION", "PIPELINE", "DIGEST_VERSION", "FORMAT"])
+def test_other_versions_of_rows_have_other_names(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = names_of(request_of())
+    monkeypatch.setattr(block_store, version, -1)
+    assert not {*name} & {*names_of(request_of())}
 
 
 def test_jobs_that_may_have_other_rows_have_other_names() -> None:
