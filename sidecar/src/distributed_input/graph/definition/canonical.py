@@ -263,9 +263,9 @@ def fingerprint(graph_def: GraphDef, *, without_shard: tuple[int, int] | None = 
         nodes, selecting = node_defs.by_name(copied.node), []
         for node in copied.node:
             if node.op == "ShardDataset":
-                found = [node_defs.input_node(nodes, node, index) for index in (1, 2)]
-                if tuple(map(node_defs.const_value, found)) == without_shard:
-                    selecting += found
+                found = [nodes[node_defs.source_of(name)] for name in node_defs.data_inputs(node)]
+                if tuple(map(node_defs.const_value, found[1:])) == without_shard:
+                    selecting += found[1:]
         for argument in selecting:
             argument.attr["value"].Clear()
     data = stable_bytes(copied)

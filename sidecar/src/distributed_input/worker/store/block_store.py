@@ -10,26 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import importlib.metadata
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.api.proto import worker_pb2
 from distributed_input.api.stalls import dataset_name
 from distributed_input.graph.analysis.files_read import UnknownFilesError
-from distributed_input.graph.definition.canonical import FINGERPRINT_VERSION
 from distributed_input.link.blocks.open_streams import StreamCounters
-from distributed_input.order.identity import ORDER_VERSION, fingerprint
+from distributed_input.order.identity import fingerprint
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
+from distributed_input.rows.prefix import Prefix
 from distributed_input.rows.store_folder import StoreFolder
 from distributed_input.rows.stored_split import (
-    FORMAT,
     Description,
     StoredSplit,
     StoreError,
@@ -37,13 +33,11 @@ from distributed_input.rows.stored_split import (
 )
 from distributed_input.runtime import logs
 from distributed_input.worker.datasets.dataset_cache import LruCache
-from distributed_input.worker.datasets.iterator_state import PIPELINE
 from distributed_input.worker.datasets.split_opener import SplitSources
-from distributed_input.worker.node import NODE
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
 from distributed_input.worker.store.file_versions import are_old, versions
+from distributed_input.worker.store.names import is_storable, names_of
 from distributed_input.worker.store.recordings import Recording, TooLargeError, WriteQueue
-from distributed_input.worker.streams.dataset_usage import sharing_key
 from distributed_input.worker.streams.split_blocks import cut, end_of
 from distributed_input.worker.streams.split_runner import behind
 
@@ -51,7 +45,6 @@ _log = logs.get("worker.store")
 _READ_SECONDS = 5.0  # for a block, or for the versions of files
 _PAUSE_SECONDS = 60.0  # after a read that took longer, or an error of the file system
 _MAX_DATASETS, _MAX_NAMES = 1000, 100_000
-_FIXED = "all"  # stands for the epoch of rows that do not depend on it
 
 Compute = Callable[[worker_pb2.StreamRequest, StreamCounters], Iterator[RowBlock]]
 FindSources = Callable[[worker_pb2.StreamRequest], SplitSources]
@@ -325,41 +318,6 @@ class BlockStore:
             self._folder.remove(name)
             _log.warning("not storing a split: two workers computed different rows", name=name)
         return not differs
-
-
-def is_storable(job: types_pb2.Job) -> bool:
-    """Return whether a job shows what its rows depend on, except files."""
-    if job.infinite or job.varies or job.HasField("bad_records"):
-        return False
-    is_defined = bool(job.definitions) and job.definition_version == FINGERPRINT_VERSION
-    return is_defined or not job.HasField("entry_point")
-
-
-def names_of(request: worker_pb2.StreamRequest) -> tuple[str, str]:
-    """Return the name of a split if its rows do not depend on the epoch, and if they do."""
-    alike = worker_pb2.StreamRequest(job=request.job, seed=request.seed)
-    for field in ("first_run", "strict"):
-        alike.job.ClearField(field)
-    if alike.job.HasField("entry_point"):
-        alike.job.ClearField("dataset_id")  # it has the folder of the code
-        alike.job.entry_point.ClearField("path")
-    (dataset, seed), *_ = sharing_key(alike)
-    versions_of_rows = FORMAT, DIGEST_VERSION, FINGERPRINT_VERSION, ORDER_VERSION, PIPELINE
-    releases = versions_of_rows, _release(), NODE
-    values = repr((releases, dataset, seed, request.split))
-
-    def name(epoch: str | int) -> str:
-        return hashlib.blake2b(f"{values} {epoch}".encode(), digest_size=16).hexdigest()
-
-    return name(_FIXED), name(request.epoch)
-
-
-@functools.cache
-def _release() -> str:
-    try:
-        return importlib.metadata.version("distributed-input")
-    except importlib.metadata.PackageNotFoundError:
-        return ""  # run from its sources
 
 
 def _dataset(request: worker_pb2.StreamRequest) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,7 +153,7 @@ def test_no_error_ends_the_thread(store: Store, monkeypatch: pytest.MonkeyPatch)
     assert store.files() == ["split.rows"]
 
 
-def _raise(error: Exception) -> bool:
+def _raise(error: Exception) -> Any:
     raise error
 
 
