@@ -44,6 +44,7 @@ from distributed_input.worker.streams.split_runner import behind
 _log = logs.get("worker.store")
 _READ_SECONDS = 5.0  # for a block, or for the versions of files
 _PAUSE_SECONDS = 60.0  # after a read that took longer, or an error of the file system
+_MOST_TIMEOUTS = 2  # of the versions of a dataset's files: then it is not stored and not read
 _MAX_DATASETS, _MAX_NAMES = 1000, 100_000
 
 Compute = Callable[[worker_pb2.StreamRequest, StreamCounters], Iterator[RowBlock]]
@@ -71,7 +72,7 @@ class BlockStore:
         self._known: LruCache[SplitSources] = LruCache(_MAX_NAMES)  # by the splits' names
         self._refused: LruCache[bool] = LruCache(_MAX_DATASETS)  # datasets that are not stored
         self._too_large: LruCache[bool] = LruCache(_MAX_NAMES)  # by the splits' names
-        self._slow: LruCache[bool] = LruCache(_MAX_DATASETS)  # those whose files took too long once
+        self._slow: LruCache[int] = LruCache(_MAX_DATASETS)  # how often their files took too long
 
     def flush(self, timeout: float) -> bool:
         """Wait for what is being written. Return whether all is."""
@@ -171,8 +172,9 @@ class BlockStore:
     def _has_rows(self, name: str, stored: StoredSplit, request: worker_pb2.StreamRequest) -> bool:
         """Return whether a split has the rows before a request, and its files are unchanged.
 
-        Raises as `_find`.
+        Raises:
             StoreError: it is damaged.
+            Exception: as `_find`.
         """
         about, known = stored.about, Prefix(request.prefix_rows, request.prefix_digest)
 
@@ -192,28 +194,22 @@ class BlockStore:
         """Return the versions of files.
 
         Raises:
-            StateTimeoutError: it takes too long. The second time, the dataset is refused.
+            StateTimeoutError: it takes too long.
         """
         try:
             return within(_READ_SECONDS, "open files", lambda: versions(names))
         except StateTimeoutError as error:
-            dataset = _dataset(request)
-            if time.monotonic() >= self._paused["write"]:  # the first of its streams
-                if self._slow.get(dataset):
-                    self._refuse(request, error)
-                self._slow.put(dataset, True, 1)
+            if not self._is_off("write", request):  # the first of its streams
+                dataset = _dataset(request)
+                self._slow.put(dataset, 1 + (self._slow.get(dataset) or 0), 1)
             self._pause("write", error)
             raise
 
     def _is_off(self, what: str, request: worker_pb2.StreamRequest) -> bool:
-        is_paused = time.monotonic() < self._paused[what]
-        return is_paused or self._refused.get(_dataset(request)) is not None
-
-    def _refuse(self, request: worker_pb2.StreamRequest, error: Exception) -> None:
-        """Do not store a dataset, and do not look for it."""
-        self._refused.put(_dataset(request), True, 1)
-        name = dataset_name(request.job)
-        _log.info("not storing a dataset", dataset=name, cause=str(error))
+        """Return whether a split is not read, or not written: it would take too long."""
+        if time.monotonic() < self._paused[what]:
+            return True
+        return (self._slow.get(_dataset(request)) or 0) >= _MOST_TIMEOUTS
 
     def _remove_damaged(self, name: str, error: StoreError) -> None:
         self.counts["damaged"] += 1
@@ -280,8 +276,10 @@ class BlockStore:
         self, request: worker_pb2.StreamRequest, sources: FindSources
     ) -> tuple[bool, list[Version]] | None:
         """Return whether rows depend on the epoch, and the files. None: the split is not stored."""
+        if self._is_off("write", request) or self._refused.get(_dataset(request)):
+            return None
         name = names_of(request)[0]
-        if self._is_off("write", request) or self._too_large.get(name):
+        if self._too_large.get(name):
             return None
         try:
             found = self._known.get(name) or sources(request)
@@ -290,7 +288,8 @@ class BlockStore:
             if files is None:
                 raise UnknownFilesError("it reads too many files, or something else than files")
         except UnknownFilesError as error:
-            self._refuse(request, error)
+            self._refused.put(_dataset(request), True, 1)
+            _log.info("not storing a dataset", dataset=dataset_name(request.job), cause=str(error))
             return None
         except StateTimeoutError:
             return None

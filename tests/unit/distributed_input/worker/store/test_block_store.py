@@ -341,6 +341,9 @@ def test_files_that_do_not_respond_are_asked_twice(
         asked.append(len(calls))
         now[0] += 61
     assert asked == [1, 2, 2]
+    job = types_pb2.Job(name="other", dataset_id="e", row_spec=ROW.to_json())
+    split.read(worker_pb2.StreamRequest(job=job))
+    assert len(calls) == 3
     responds.set()
 
 
