@@ -28,8 +28,9 @@ _MAGIC = b"DIB1"
 _END = struct.Struct("<Q16s4s")
 
 Version = list[str | int]
-"""The version of a file: name, bytes, and the times of its modification and of the change of its
-inode in nanoseconds; the name alone if there is no such file."""
+"""The version of a file: name, bytes, the times of its modification and of the change of its inode
+in nanoseconds, and the numbers of its device and inode. The last three are missing if it is not
+local; the name is alone if there is no such file."""
 
 
 class StoreError(Exception):

@@ -37,8 +37,12 @@ _OUTSIDE = frozenset(
     " CheckpointHasKey".split()
 )
 """Ops that read files in other ways, or the time. Some of them claim to have no state."""
-_KEEP_STATE = ("HashTable", "MutableHashTable", "LookupTable", "VarHandleOp", "Assign", "Rng")
+_FILE_ATTRIBUTES, _NO_FILE = ("vocab_file", "descriptor_source"), (b"", b"local://")
+"""Attributes that name a file, and their values that name none."""
+_KEEP_STATE = ("HashTable", "VarHandleOp", "Assign", "Rng")
+"""A variable that changes belongs to one split. Datasets of a process share mutable tables."""
 _FILL_TABLE = ("InitializeTable", "InitializeTableV2")
+_FILL_TABLE_ONCE = "LookupTableImportV2"
 _RETURNS = ("_Retval", "_Arg")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _ELEMENTS = frozenset("Tensor TensorSlice Take Skip Shard Concatenate Zip Unbatch Window".split())
@@ -72,6 +76,8 @@ def find(graph_def: GraphDef) -> tuple[str, ...]:
     walk = _NameSearch(pushdown.push(graph_def))
     for scope, nodes in walk.scopes.items():
         for node in nodes.values():
+            if not scope and node.op == _FILL_TABLE_ONCE:
+                continue
             if _reads(nodes, node, walk.library):
                 walk.trace(scope, node_defs.data_inputs(node)[0])
     return tuple(sorted(map(os.fsdecode, walk.names)))
@@ -86,14 +92,18 @@ def _reads(nodes: dict[str, NodeDef], node: NodeDef, library: Any) -> bool:
     op = node.op
     if op in library or op in _RETURNS or op == _READ_FILE:
         return bool(op == _READ_FILE)
+    if not hasattr(tf.raw_ops, op):
+        raise UnknownFilesError(f"it calls {op}, which is not known")
     if kind(op):
         if kind(op) not in _FUNCTIONS or (op in caches.OPS and caches.file_name(nodes, node) != ""):
             raise UnknownFilesError(f"it has the dataset {op}")
         return kind(op) in _READERS
     if op == "ImmutableConst" and packing.is_stored(node):
         return False
-    if op in PYTHON_OPS or op in _OUTSIDE or ">" in op or node_defs.op_def(op) is None:
+    if op in PYTHON_OPS or op in _OUTSIDE:
         raise UnknownFilesError(f"it calls {op}, whose result may change")
+    if any(node.attr[one].s not in _NO_FILE for one in _FILE_ATTRIBUTES if one in node.attr):
+        raise UnknownFilesError(f"it calls {op} with a file")
     is_known = has_seed_attrs(op) or op in _FILL_TABLE or op.startswith(_KEEP_STATE)
     if determinism.depends_on_order(op) and not is_known and not op.startswith("Stateful"):
         raise UnknownFilesError(f"it calls {op}, which has a state")

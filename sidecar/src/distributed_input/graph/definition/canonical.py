@@ -20,7 +20,7 @@ from distributed_input.graph.definition.lookup_tables import inline_tables
 from distributed_input.graph.definition.node_defs import PYTHON_OPS, FunctionDef, GraphDef, NodeDef
 from distributed_input.graph.definition.random_ops import is_unseeded
 
-FINGERPRINT_VERSION = f"{tf.__version__}/2"
+FINGERPRINT_VERSION = f"{tf.__version__}/3"
 """Fingerprints are comparable if this is equal: TensorFlow's graphs, and their canonical form."""
 _COUNTER = re.compile(r"(_\d+)+$")
 _COUNTERS = re.compile(r"(_\d+)+(?=/|$)")
@@ -250,20 +250,24 @@ def _renamed(reference: str, names: dict[str, str]) -> str:
     return reference.replace(source, names[source], 1) if source in names else reference
 
 
-def fingerprint(graph_def: GraphDef, *, without_shard: bool = False) -> int:
+def fingerprint(graph_def: GraphDef, *, without_shard: tuple[int, int] | None = None) -> int:
     """Return the fingerprint of a canonical graph: 64 bits.
 
     It covers everything in the graph, for example lists of files and other constants. It does not
-    cover the content of files, and the code of Python functions. `without_shard` leaves out the
-    arguments of `dataset.shard`, so that the splits of `files.shard(n, i)` have equal fingerprints.
+    cover the content of files, and the code of Python functions. `without_shard` is the number of
+    splits, and a split: the arguments of `dataset.shard` that are equal to them do not count, so
+    that the splits of `files.shard(n, i)` have equal fingerprints.
     """
     copied = node_defs.copy_of(graph_def)
-    nodes = node_defs.by_name(copied.node)
-    if without_shard:
+    if without_shard is not None:
+        nodes, selecting = node_defs.by_name(copied.node), []
         for node in copied.node:
             if node.op == "ShardDataset":
-                for name in node_defs.data_inputs(node)[1:]:
-                    nodes[node_defs.source_of(name)].attr["value"].Clear()
+                found = [nodes[node_defs.source_of(name)] for name in node_defs.data_inputs(node)]
+                if tuple(map(node_defs.const_value, found[1:])) == without_shard:
+                    selecting += found[1:]
+        for argument in selecting:
+            argument.attr["value"].Clear()
     data = stable_bytes(copied)
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 

@@ -57,7 +57,8 @@ def define(
     """Add the definition of an entry point's dataset to its job, and warnings.
 
     The definition has the fingerprints of all splits, or one if they differ only in
-    `dataset.shard`. Graphs of Python functions may be equal although their rows are not.
+    `dataset.shard(n, i)` of split i of n. Graphs of Python functions may be equal although their
+    rows are not.
 
     Args:
         job: the job, else complete.
@@ -83,7 +84,7 @@ def define(
     if splits == 1:
         job.definitions.extend(prints)
         return samples
-    common = {fingerprint(graph, without_shard=True) for graph in graphs.values()}
+    common = {fingerprint(graph, without_shard=(splits, at)) for at, graph in graphs.items()}
     if len(common) == 1:
         job.definitions.extend(common)
     else:
@@ -144,7 +145,8 @@ def check(job: types_pb2.Job, split: int, graph: GraphDef | None) -> None:
         return  # the dataset has no graph, or a graph of this version cannot be compared
     common = len(job.definitions) == 1 < job.num_splits
     expected = job.definitions[0 if common else split]
-    found = fingerprint(graph or definition_of(job, split).graph, without_shard=common)
+    selecting = (job.num_splits, split) if common else None
+    found = fingerprint(graph or definition_of(job, split).graph, without_shard=selecting)
     if found != expected:
         raise JobConflictError(
             f"split {split} of {job.entry_point.target} has changed since the run started: the "

@@ -28,7 +28,7 @@ from distributed_input.graph.determinism import depends_on_order
 from distributed_input.graph.row_skips import RowSkip
 from distributed_input.worker.states.saved_state import StateError, within
 
-_PIPELINE = 8
+PIPELINE = 8
 """Version of what a worker changes in a dataset. 2: it joins batches. 3: it sets their size. 4:
 also that of batches with maps behind them, and of prefetch. 5: it pushes shards to sources. 6: maps
 may run in the split's thread. 7: it gathers rows of arrays by batches. 8: maps that it adds have
@@ -72,7 +72,7 @@ def identify(graph_def: GraphDef, *values: object, batched: bool = False) -> Sta
     the seed and the epoch.
     """
     digest = xxhash.xxh3_128()
-    digest.update(repr((_PIPELINE, native_ops.library() is None, tf.__version__, *values)).encode())
+    digest.update(repr((PIPELINE, native_ops.library() is None, tf.__version__, *values)).encode())
     problem = find_problem(graph_def)  # it may be a Python function
     if problem:
         digest.update(repr(python_code.describe(graph_def)).encode())

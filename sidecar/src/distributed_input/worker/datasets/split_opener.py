@@ -226,18 +226,17 @@ class SplitOpener:
             UnknownFilesError: its graph does not show that, or it has no graph.
             Exception: as `open`.
         """
-        graphs, arrays = [], None
-        for each in (epoch, epoch + 1):
-            of = _Opening(job, seed, each, split, 0, 0, bool, None)
-            if job.HasField("entry_point"):
-                found = self._definition(of)
-                if not isinstance(found, SplitGraph) or found.varies:
-                    raise UnknownFilesError("its function reads the epoch, or returns no graph")
-                graphs.append(seeds.reseed(found.graph, seed, each, split, found.own))
-            else:
-                seeded = self._trainers_graph(of, ElementSpec.from_json(job.element_spec))
-                arrays = seeded.arrays
-                graphs.append(seeded.graph)
+        both = [_Opening(job, seed, each, split, 0, 0, bool, None) for each in (epoch, epoch + 1)]
+        arrays = None
+        if job.HasField("entry_point"):
+            found = self._definition(both[0])  # of all epochs; a large one is not cached
+            if not isinstance(found, SplitGraph) or found.varies:
+                raise UnknownFilesError("its function reads the epoch, or returns no graph")
+            graphs = [seeds.reseed(found.graph, seed, of.epoch, split, found.own) for of in both]
+        else:
+            element = ElementSpec.from_json(job.element_spec)
+            seeded = [self._trainers_graph(of, element) for of in both]
+            graphs, arrays = [one.graph for one in seeded], seeded[0].arrays
         first, second = map(node_defs.to_bytes, graphs)
         packing.restore(graphs[0], arrays, self._folder)
         return SplitSources(files_read.find(graphs[0]), first != second)

@@ -10,26 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import importlib.metadata
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from distributed_input.api.errors import UnavailableError
-from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.api.proto import worker_pb2
 from distributed_input.api.stalls import dataset_name
 from distributed_input.graph.analysis.files_read import UnknownFilesError
-from distributed_input.graph.definition.canonical import FINGERPRINT_VERSION
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.order.identity import fingerprint
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.elements import ElementSpec
-from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
+from distributed_input.rows.prefix import Prefix
 from distributed_input.rows.store_folder import StoreFolder
 from distributed_input.rows.stored_split import (
-    FORMAT,
     Description,
     StoredSplit,
     StoreError,
@@ -38,19 +34,18 @@ from distributed_input.rows.stored_split import (
 from distributed_input.runtime import logs
 from distributed_input.worker.datasets.dataset_cache import LruCache
 from distributed_input.worker.datasets.split_opener import SplitSources
-from distributed_input.worker.node import NODE
 from distributed_input.worker.states.saved_state import StateTimeoutError, within
 from distributed_input.worker.store.file_versions import are_old, versions
-from distributed_input.worker.store.recordings import Recording, WriteQueue
-from distributed_input.worker.streams.dataset_usage import sharing_key
+from distributed_input.worker.store.names import is_storable, names_of
+from distributed_input.worker.store.recordings import Recording, TooLargeError, WriteQueue
 from distributed_input.worker.streams.split_blocks import cut, end_of
 from distributed_input.worker.streams.split_runner import behind
 
 _log = logs.get("worker.store")
 _READ_SECONDS = 5.0  # for a block, or for the versions of files
 _PAUSE_SECONDS = 60.0  # after a read that took longer, or an error of the file system
+_MOST_TIMEOUTS = 2  # of the versions of a dataset's files: then it is not stored and not read
 _MAX_DATASETS, _MAX_NAMES = 1000, 100_000
-_FIXED = "all"  # stands for the epoch of rows that do not depend on it
 
 Compute = Callable[[worker_pb2.StreamRequest, StreamCounters], Iterator[RowBlock]]
 FindSources = Callable[[worker_pb2.StreamRequest], SplitSources]
@@ -75,7 +70,9 @@ class BlockStore:
         self._paused = {"read": 0.0, "write": 0.0}  # until when
         self._is_warned = False
         self._known: LruCache[SplitSources] = LruCache(_MAX_NAMES)  # by the splits' names
-        self._refused: dict[tuple[str, int], None] = {}  # datasets that are not stored
+        self._refused: LruCache[bool] = LruCache(_MAX_DATASETS)  # datasets that are not stored
+        self._too_large: LruCache[bool] = LruCache(_MAX_NAMES)  # by the splits' names
+        self._slow: LruCache[int] = LruCache(_MAX_DATASETS)  # how often their files took too long
 
     def flush(self, timeout: float) -> bool:
         """Wait for what is being written. Return whether all is."""
@@ -124,11 +121,11 @@ class BlockStore:
 
         None: there are none. The same request: the split is not stored.
         """
-        if time.monotonic() < self._paused["read"]:
+        if self._is_off("read", request):
             return request
         row, name, sent = ElementSpec.from_json(request.job.row_spec), "", None
         try:
-            name, stored = within(_READ_SECONDS, "open a split", lambda: self._find(request))
+            name, stored = self._find(request)
             if stored is None:
                 return request
             with contextlib.closing(stored):
@@ -146,7 +143,7 @@ class BlockStore:
                         return None
         except StoreError as error:
             self._remove_damaged(name, error)
-        except (OSError, StateTimeoutError) as error:
+        except (OSError, StateTimeoutError, RuntimeError) as error:  # no thread can start
             self._pause("read", error)
         return request if sent is None else behind(request, sent)
 
@@ -155,20 +152,64 @@ class BlockStore:
 
         Raises:
             OSError: it cannot be read.
+            StateTimeoutError: that takes too long.
         """
         for name in names_of(request):
-            stored = None
-            try:
-                stored = self._folder.open(name)
-                if stored is not None and _has_rows(stored, request):
-                    about = stored.about
-                    self._folder.use(name, stored.size, about.seconds)
-                    return name, stored
-            except StoreError as error:
-                self._remove_damaged(name, error)
-            if stored is not None:
-                stored.close()
+            with contextlib.ExitStack() as opened:
+                try:
+                    open_it = functools.partial(self._folder.open, name)
+                    stored = within(_READ_SECONDS, "open a split", open_it)
+                    if stored is None:
+                        continue
+                    opened.callback(stored.close)
+                    if self._has_rows(name, stored, request):
+                        opened.pop_all()
+                        return name, stored
+                except StoreError as error:
+                    self._remove_damaged(name, error)
         return "", None
+
+    def _has_rows(self, name: str, stored: StoredSplit, request: worker_pb2.StreamRequest) -> bool:
+        """Return whether a split has the rows before a request, and its files are unchanged.
+
+        Raises:
+            StoreError: it is damaged.
+            Exception: as `_find`.
+        """
+        about, known = stored.about, Prefix(request.prefix_rows, request.prefix_digest)
+
+        def has_rows() -> bool:
+            if request.check_prefix and stored.prefix(known.rows) != known:
+                return False
+            self._folder.use(name, stored.size, about.seconds)
+            return True
+
+        if request.start_row > about.rows or not within(_READ_SECONDS, "read a split", has_rows):
+            return False
+        return self._versions([str(one[0]) for one in about.files], request) == about.files
+
+    def _versions(
+        self, names: Sequence[str], request: worker_pb2.StreamRequest
+    ) -> list[Version] | None:
+        """Return the versions of files.
+
+        Raises:
+            StateTimeoutError: it takes too long.
+        """
+        try:
+            return within(_READ_SECONDS, "open files", lambda: versions(names))
+        except StateTimeoutError as error:
+            if not self._is_off("write", request):  # the first of its streams
+                dataset = _dataset(request)
+                self._slow.put(dataset, 1 + (self._slow.get(dataset) or 0), 1)
+            self._pause("write", error)
+            raise
+
+    def _is_off(self, what: str, request: worker_pb2.StreamRequest) -> bool:
+        """Return whether a split is not read, or not written: it would take too long."""
+        if time.monotonic() < self._paused[what]:
+            return True
+        return (self._slow.get(_dataset(request)) or 0) >= _MOST_TIMEOUTS
 
     def _remove_damaged(self, name: str, error: StoreError) -> None:
         self.counts["damaged"] += 1
@@ -201,7 +242,8 @@ class BlockStore:
             return
         depends_on_epoch, files = known
         name = names_of(request)[depends_on_epoch]
-        recording = Recording(self._folder, self._queue, lambda error: self._pause("write", error))
+        failed = functools.partial(self._failed, request)
+        recording = Recording(self._folder, self._queue, failed)
         try:
             for block in compute(request, counters):
                 if block.rows:
@@ -217,30 +259,39 @@ class BlockStore:
                         files,
                     )
                     is_valid = functools.partial(self._is_valid, name, about)
-                    recording.finish(name, about, is_valid)
+                    stored = functools.partial(self.counts.update, ["stored"])
+                    recording.finish(name, about, is_valid, stored)
                 yield block
         finally:
             recording.drop()
+
+    def _failed(self, request: worker_pb2.StreamRequest, error: Exception) -> None:
+        if isinstance(error, TooLargeError):  # each attempt would remove others
+            self._too_large.put(names_of(request)[0], True, 1)
+            _log.info("not storing a split", split=request.split, cause=str(error))
+        else:
+            self._pause("write", error)
 
     def _sources(
         self, request: worker_pb2.StreamRequest, sources: FindSources
     ) -> tuple[bool, list[Version]] | None:
         """Return whether rows depend on the epoch, and the files. None: the split is not stored."""
-        dataset = request.job.dataset_id, fingerprint(request.job)
-        if dataset in self._refused or time.monotonic() < self._paused["write"]:
+        if self._is_off("write", request) or self._refused.get(_dataset(request)):
+            return None
+        name = names_of(request)[0]
+        if self._too_large.get(name):
             return None
         try:
-            name = names_of(request)[0]
             found = self._known.get(name) or sources(request)
             self._known.put(name, found, 1 + len(found.files))
-            files = within(_READ_SECONDS, "open files", lambda: versions(found.files))
+            files = self._versions(found.files, request)
             if files is None:
                 raise UnknownFilesError("it reads too many files, or something else than files")
         except UnknownFilesError as error:
-            self._refused[dataset] = None
-            while len(self._refused) > _MAX_DATASETS:
-                self._refused.pop(next(iter(self._refused)))
+            self._refused.put(_dataset(request), True, 1)
             _log.info("not storing a dataset", dataset=dataset_name(request.job), cause=str(error))
+            return None
+        except StateTimeoutError:
             return None
         except Exception as error:  # noqa: BLE001 - one of the dataset is raised by `compute`
             _log.info("not storing a split", split=request.split, cause=str(error))
@@ -258,7 +309,6 @@ class BlockStore:
             other = self._folder.open(name)
         except StoreError:
             other = None
-        self.counts["stored"] += 1
         if other is None:
             return True
         other.close()
@@ -269,49 +319,5 @@ class BlockStore:
         return not differs
 
 
-def is_storable(job: types_pb2.Job) -> bool:
-    """Return whether a job shows what its rows depend on, except files."""
-    if job.infinite or job.varies or job.HasField("bad_records"):
-        return False
-    is_defined = bool(job.definitions) and job.definition_version == FINGERPRINT_VERSION
-    return is_defined or not job.HasField("entry_point")
-
-
-def names_of(request: worker_pb2.StreamRequest) -> tuple[str, str]:
-    """Return the name of a split if its rows do not depend on the epoch, and if they do."""
-    alike = worker_pb2.StreamRequest(job=request.job, seed=request.seed)
-    for field in ("first_run", "strict"):
-        alike.job.ClearField(field)
-    if alike.job.HasField("entry_point"):
-        alike.job.ClearField("dataset_id")  # it has the folder of the code
-        alike.job.entry_point.ClearField("path")
-    (dataset, seed), *_ = sharing_key(alike)
-    releases = FORMAT, _release(), FINGERPRINT_VERSION, DIGEST_VERSION, NODE
-    values = repr((releases, dataset, seed, request.split))
-
-    def name(epoch: str | int) -> str:
-        return hashlib.blake2b(f"{values} {epoch}".encode(), digest_size=16).hexdigest()
-
-    return name(_FIXED), name(request.epoch)
-
-
-@functools.cache
-def _release() -> str:
-    try:
-        return importlib.metadata.version("distributed-input")
-    except importlib.metadata.PackageNotFoundError:
-        return ""  # run from its sources
-
-
-def _has_rows(stored: StoredSplit, request: worker_pb2.StreamRequest) -> bool:
-    """Return whether a stored split has the rows before a request, and its files are unchanged.
-
-    Raises:
-        StoreError: it is damaged.
-    """
-    about, known = stored.about, Prefix(request.prefix_rows, request.prefix_digest)
-    if request.start_row > about.rows:
-        return False
-    if request.check_prefix and stored.prefix(known.rows) != known:
-        return False
-    return versions([str(one[0]) for one in about.files]) == about.files
+def _dataset(request: worker_pb2.StreamRequest) -> tuple[str, int]:
+    return request.job.dataset_id, fingerprint(request.job)

@@ -15,8 +15,14 @@ from collections.abc import Callable
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.store_folder import StoreFolder
 from distributed_input.rows.stored_split import Description, SplitFile
+from distributed_input.runtime import logs
 
 MOST_WAITING = 64 << 20
+_log = logs.get("worker.store")
+
+
+class TooLargeError(Exception):
+    """A split takes more than half of the store."""
 
 
 class WriteQueue:
@@ -42,7 +48,7 @@ class WriteQueue:
             return True
 
     def put(self, call: Callable[[], None], nbytes: int = 0) -> None:
-        """Have a function called, which does not raise. Then release bytes that were admitted."""
+        """Have a function called. Then release bytes that were admitted. Its errors are logged."""
         with self._changed:
             self._calls.append((call, nbytes))
             if self._thread is None:
@@ -64,7 +70,10 @@ class WriteQueue:
                     self._changed.wait()
                 self._is_idle = False
                 call, nbytes = self._calls.popleft()
-            call()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - the other splits are stored
+                _log.warning("cannot store a split", cause=repr(error))
             del call  # it holds rows
             with self._changed:
                 self.waiting -= nbytes
@@ -76,11 +85,11 @@ class Recording:
     Args:
         folder: where to write.
         queue: runs what writes.
-        failed: called with an error of writing, in the queue's thread.
+        failed: called with an error, in the queue's thread.
     """
 
     def __init__(
-        self, folder: StoreFolder, queue: WriteQueue, failed: Callable[[OSError], None]
+        self, folder: StoreFolder, queue: WriteQueue, failed: Callable[[Exception], None]
     ) -> None:
         self._folder, self._queue, self._failed = folder, queue, failed
         self._blocks: list[RowBlock] = []
@@ -103,18 +112,25 @@ class Recording:
         if self._bytes >= BLOCK_BYTES or self._queue.waiting > MOST_WAITING // 2:
             self._flush()
 
-    def finish(self, name: str, about: Description, is_valid: Callable[[], bool]) -> None:
+    def finish(
+        self,
+        name: str,
+        about: Description,
+        is_valid: Callable[[], bool],
+        stored: Callable[[], None] = lambda: None,
+    ) -> None:
         """Store the split, which is complete, unless it was dropped.
 
         Args:
             name: its name in the folder.
             about: its description, without blocks.
             is_valid: returns whether it may be stored now, in the queue's thread. Raises OSError.
+            stored: called when it is stored, in the queue's thread.
         """
         if not self._is_dropped:
             self._is_finished = True
             self._flush()
-            publish = functools.partial(self._publish, name, about, is_valid)
+            publish = functools.partial(self._publish, name, about, is_valid, stored)
             self._queue.put(functools.partial(self._try, publish))
 
     def drop(self) -> None:
@@ -138,7 +154,7 @@ class Recording:
             return
         try:
             work()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - the queue's thread goes on
             self._is_broken = True
             self._remove()
             self._failed(error)
@@ -150,11 +166,19 @@ class Recording:
             file.write(blocks)
         finally:
             self._folder.count(file.size - before)
+        if file.size > self._folder.max_bytes // 2:
+            raise TooLargeError("it takes more than half of the store")
         if self._folder.unfinished > self._folder.max_bytes // 2:
             self._is_broken = True
             self._remove()
 
-    def _publish(self, name: str, about: Description, is_valid: Callable[[], bool]) -> None:
+    def _publish(
+        self,
+        name: str,
+        about: Description,
+        is_valid: Callable[[], bool],
+        stored: Callable[[], None],
+    ) -> None:
         file = self._file = self._file or self._folder.create("split")  # it may have no rows
         before = file.size
         file.finish(about)
@@ -163,13 +187,15 @@ class Recording:
             self._folder.publish(name, file, about.seconds)
             self._folder.unfinished -= file.size
             self._file = None
+            stored()
         else:
             self._remove()
 
     def _remove(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            file.close()
             self._folder.unfinished -= file.size
+            with contextlib.suppress(OSError):
+                file.close()
             with contextlib.suppress(OSError):
                 file.path.unlink(missing_ok=True)

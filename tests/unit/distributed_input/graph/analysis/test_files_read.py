@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.framework import op_def_registry
 
 from distributed_input.graph.analysis import files_read
 from distributed_input.graph.analysis.files_read import UnknownFilesError, find
+from distributed_input.graph.definition import node_defs
 from distributed_input.graph.definition.canonical import serialize
 from distributed_input.graph.definition.datasets import kind
 from tests.unit.distributed_input.graph.graphcases import write_files
@@ -76,6 +79,69 @@ def test_a_dataset_without_files_reads_none() -> None:
     assert find(serialize(data.map(lambda _, text: table.lookup(text)))) == ()
 
 
+def mutable() -> tf.lookup.experimental.MutableHashTable:
+    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)
+
+
+def counted(table: Any, row: Any, change: Callable[[Any, Any], Any]) -> Any:
+    with tf.control_dependencies([change(table.resource_handle, row)]):
+        return table.lookup(row)
+
+
+def static() -> tf.lookup.StaticHashTable:
+    return tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(tf.constant([1], tf.int64), tf.constant([2], tf.int64)),
+        default_value=0,
+    )
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "LookupTableInsertV2": lambda table, row: tf.raw_ops.LookupTableInsertV2(
+        table_handle=table, keys=row, values=row
+    ),
+    "LookupTableRemoveV2": lambda table, row: tf.raw_ops.LookupTableRemoveV2(
+        table_handle=table, keys=row[None]
+    ),
+    "LookupTableImportV2": lambda table, row: tf.raw_ops.LookupTableImportV2(
+        table_handle=table, keys=row[None], values=row[None]
+    ),
+}
+
+
+@pytest.mark.parametrize("op", CHANGES)
+def test_a_table_that_changes_is_refused(op: str) -> None:
+    """Datasets of a process share a table with the same content."""
+    table = static()
+    data = Data.range(2).map(lambda row: counted(table, row, CHANGES[op]))
+    with pytest.raises(UnknownFilesError, match=f"calls {op}, which has a state"):
+        find(serialize(data))
+    # Another dataset may change this one.
+    read = Data.range(2).map(mutable().lookup)
+    with pytest.raises(UnknownFilesError, match="calls MutableHashTableV2, which has a state"):
+        find(serialize(read))
+
+
+def sampled(file: str = "", counts: Sequence[float] = ()) -> Any:
+    return tf.random.fixed_unigram_candidate_sampler(
+        tf.constant([[1]], tf.int64), 1, 1, False, 3, vocab_file=file, unigrams=counts
+    )[0]
+
+
+def decoded(source: str) -> Any:
+    return tf.io.decode_proto(b"", "Message", ["x"], [tf.int64], source)[0]
+
+
+def encoded(source: str) -> Any:
+    sizes, values = tf.constant([[1]]), [tf.constant([[1]], tf.int64)]
+    return tf.io.encode_proto(sizes, values, ["x"], "Message", source)
+
+
+def test_ops_that_can_read_a_file_do_not_always() -> None:
+    data = Data.range(2).map(lambda _: (decoded("local://"), encoded("local://")))
+    assert find(serialize(data)) == ()
+    assert find(serialize(Data.range(2).map(lambda _: sampled(counts=[1.0] * 3)))) == ()
+
+
 REFUSED: dict[str, tuple[Callable[[list[str]], Data], str]] = {
     "a computed name": (
         lambda names: Data.range(2).map(lambda row: loaded("part" + tf.as_string(row))),
@@ -103,6 +169,18 @@ REFUSED: dict[str, tuple[Callable[[list[str]], Data], str]] = {
     ),
     "a cache": (lambda names: Data.range(2).cache(names[0] + ".cache"), "dataset CacheDataset"),
     "time": (lambda names: Data.range(2).map(lambda _: tf.timestamp()), "calls Timestamp"),
+    "a vocabulary": (
+        lambda names: Data.range(2).map(lambda _: sampled(names[0])),
+        "calls FixedUnigramCandidateSampler with a file",
+    ),
+    "a message": (
+        lambda names: Data.range(2).map(lambda _: decoded(names[0])),
+        "calls DecodeProtoV2 with a file",
+    ),
+    "a message of another type": (
+        lambda names: Data.range(2).map(lambda _: encoded(names[0])),
+        "calls EncodeProto with a file",
+    ),
     "a loop": (
         lambda names: listed(names).map(
             lambda one: loaded(tf.while_loop(lambda _: False, lambda x: x, [one])[0])
@@ -119,17 +197,32 @@ def test_a_graph_that_may_read_something_else_is_refused(name: str, tmp_path: Pa
         find(serialize(make(write_files(tmp_path, [1, 1]))))
 
 
+@pytest.mark.parametrize("op", ["OfAnotherLibrary", "TakeDatasetOfAnotherLibrary", "Another>Op"])
+def test_ops_of_other_libraries_are_refused(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tf.load_op_library` has added them, and they say that they have no state."""
+    definition = op_def_pb2.OpDef(name=op)
+    monkeypatch.setattr(node_defs, "op_def", lambda _: definition)
+    with pytest.raises(UnknownFilesError, match="is not known"):
+        files_read._reads({}, tf.compat.v1.NodeDef(name="node", op=op), {})
+
+
 def test_all_ops_of_tensorflow_that_read_files_are_known() -> None:
     """TensorFlow says of some that they have no state."""
-    words = ("file", "path", "checkpoint", "directory", "address", "uri")
+    words = "file path checkpoint directory address uri descriptor".split()
     found = set()
     for name in _op_names():
         definition = op_def_registry.get(name)
         arguments = [one.name for one in (*definition.input_arg, *definition.attr)]
         named = any(word in one for one in arguments for word in words)
-        if named and not kind(name) and not definition.is_stateful:
-            found.add(name)
-    assert found - files_read._OUTSIDE - {files_read._READ_FILE} == {"CTCBeamSearchDecoder"}
+        node = tf.compat.v1.NodeDef(name="node", op=name)
+        with contextlib.suppress(UnknownFilesError):
+            files_read._reads({}, node, {})
+            if named and not kind(name):
+                found.add(name)
+    assert found - _WITH_ATTRIBUTES == {"ReadFile", "CTCBeamSearchDecoder"}
+
+
+_WITH_ATTRIBUTES = {"FixedUnigramCandidateSampler", "DecodeProtoV2", "EncodeProto"}
 
 
 def _op_names() -> list[str]:

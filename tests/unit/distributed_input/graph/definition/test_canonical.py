@@ -172,9 +172,21 @@ def test_each_constant_counts() -> None:
 
 
 def test_without_the_shard_only_the_files_count() -> None:
-    common = {fingerprint(files(index), without_shard=True) for index in range(3)}
+    common = {fingerprint(files(index), without_shard=(3, index)) for index in range(3)}
     assert len(common) == 1
-    assert fingerprint(files(0, names=("a", "b")), without_shard=True) not in common
+    assert fingerprint(files(0, names=("a", "b")), without_shard=(3, 0)) not in common
+
+
+def test_other_arguments_of_a_shard_count() -> None:
+    found = {fingerprint(files(index), without_shard=(3, 0)) for index in range(3)}
+    assert len(found) == 3
+    folded = [
+        fingerprint(
+            serialize(tf.data.Dataset.range(40).shard(2, fold).shard(4, 3)), without_shard=(4, 3)
+        )
+        for fold in range(2)
+    ]
+    assert len(set(folded)) == 2
 
 
 def test_the_number_of_earlier_python_functions_does_not_count() -> None:
@@ -200,5 +212,5 @@ def test_the_hash_of_a_snapshot_does_not_count() -> None:
 def test_the_graph_is_not_changed() -> None:
     graph = files(1)
     before = graph.SerializeToString(deterministic=True)
-    fingerprint(graph, without_shard=True)
+    fingerprint(graph, without_shard=(3, 1))
     assert graph.SerializeToString(deterministic=True) == before

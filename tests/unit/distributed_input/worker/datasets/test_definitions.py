@@ -29,6 +29,15 @@ def sliced(context, folder):
     files = sorted(os.listdir(folder))[context.input_pipeline_id :: context.num_input_pipelines]
     return tf.data.Dataset.from_tensor_slices(tf.constant(files, tf.string, [len(files)]))
 
+def folded(context, folder):
+    data = tf.data.Dataset.range(40).shard(2, len(os.listdir(folder)) % 2)
+    return data.shard(context.num_input_pipelines, context.input_pipeline_id)
+
+def turned(context, folder):
+    n = context.num_input_pipelines
+    turn = len(os.listdir(folder)) % 2
+    return tf.data.Dataset.range(16).shard(n, (context.input_pipeline_id + turn) % n)
+
 def chunked(context, folder):
     files = sorted(os.listdir(folder))
     n, i = context.num_input_pipelines, context.input_pipeline_id
@@ -137,6 +146,20 @@ def test_a_file_that_is_added_during_a_run_is_an_error(
     with pytest.raises(JobConflictError, match=r"split \d of .* has changed since the run started"):
         open_all(job)
     assert described(function).definitions != job.definitions
+
+
+@pytest.mark.parametrize("function", ["folded", "turned"])
+def test_other_arguments_of_a_shard_are_an_error(
+    described: Describe, folder: Path, function: str
+) -> None:
+    jobs = []
+    for name in ("99", "99a"):
+        jobs.append(described(function))
+        open_all(jobs[-1])
+        (folder / name).touch()
+        with pytest.raises(JobConflictError, match="has changed since the run started"):
+            open_all(jobs[-1])
+    assert jobs[0].definitions != jobs[1].definitions
 
 
 def test_a_removed_file_is_an_error(described: Describe, folder: Path) -> None:

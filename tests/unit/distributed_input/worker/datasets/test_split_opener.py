@@ -211,6 +211,9 @@ def test_large_graphs_are_not_cached_and_the_cache_is_bounded(calls, monkeypatch
     read(opener, job, 1, 0)
     assert calls == [0, 0]
     calls.clear()
+    opener.sources(job, 0, 0, 0)
+    assert calls == [0]
+    calls.clear()
     monkeypatch.undo()
     monkeypatch.setattr(split_opener, "_MAX_BYTES", 1)
     opener = new_opener()

@@ -15,14 +15,13 @@ import pytest
 from distributed_input.api.errors import UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.graph.analysis.files_read import UnknownFilesError
-from distributed_input.graph.definition.canonical import FINGERPRINT_VERSION
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.store_folder import SUFFIX
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import SplitSources
 from distributed_input.worker.store import block_store, file_versions, recordings
-from distributed_input.worker.store.block_store import BlockStore, is_storable, names_of
+from distributed_input.worker.store.block_store import BlockStore
 from distributed_input.worker.streams.split_blocks import split_blocks
 from tests.unit.distributed_input.worker.streams.blockcases import ROW, rows_in
 
@@ -219,6 +218,18 @@ def test_the_sources_of_a_split_are_found_once(split: Split) -> None:
     assert len(split.stored) == 3
 
 
+def test_a_split_that_is_too_large_removes_no_others_again(split: Split) -> None:
+    split.read(request_of(split=1))
+    split.open(2 * 8 * ROWS)
+    split.read(request_of(epoch=1))
+    assert split.stored == []
+    split.store._folder.max_bytes = 1 << 20
+    split.read(request_of(epoch=2))
+    assert split.stored == []  # it was not tried
+    split.read(request_of(split=2))
+    assert len(split.stored) == 1
+
+
 def test_a_folder_is_no_file(split: Split, tmp_path: Path) -> None:
     split.sources = SplitSources((str(tmp_path),), True)
     split.read()
@@ -264,6 +275,7 @@ def test_two_workers_that_compute_different_rows_store_nothing(split: Split) -> 
     list(blocks)
     assert split.store.flush(SECONDS)
     assert split.stored == []
+    assert split.store.counts["stored"] == 1
 
 
 # Errors of the file system.
@@ -307,6 +319,34 @@ def test_a_store_that_does_not_respond_is_not_asked_again_at_once(
             thread.join(SECONDS)  # else it opens a file when `open` is the real one again
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_files_that_do_not_respond_are_asked_twice(
+    split: Split, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    if is_stored:
+        split.read()
+    monkeypatch.setattr(block_store, "_READ_SECONDS", 0.2)
+    calls, responds, now = [], threading.Event(), [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def hang(_: object) -> None:
+        calls.append(1)
+        responds.wait(SECONDS)
+
+    monkeypatch.setattr(block_store, "versions", hang)
+    asked = []
+    for _ in range(3):
+        for number in (3, 4, 3):
+            assert split.read(request_of(split=number)) == (ALL, ROWS)
+        asked.append(len(calls))
+        now[0] += 61
+    assert asked == [1, 2, 2]
+    job = types_pb2.Job(name="other", dataset_id="e", row_spec=ROW.to_json())
+    split.read(worker_pb2.StreamRequest(job=job))
+    assert len(calls) == 3
+    responds.set()
+
+
 def test_blocks_are_not_larger_than_a_stream_requests(
     split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,52 +355,14 @@ def test_blocks_are_not_larger_than_a_stream_requests(
     assert [block.rows for block in split.blocks()] == [10] * 4 + [0]
 
 
-# Names.
+def test_a_store_without_threads_is_not_read(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    split.read()
 
+    def within(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
 
-def test_jobs_that_may_have_other_rows_have_other_names() -> None:
-    request = request_of()
-    request.job.definitions.append(1)
-    request.job.definition_version = FINGERPRINT_VERSION
-    request.job.entry_point.target = "data:rows"
-    name = names_of(request)
-    assert len({*name, *names_of(request_of())}) == 4
-    same: dict[str, Any] = {"name": "other", "run": "r", "first_run": "r", "strict": True}
-    same |= {"dataset_id": "e", "epochs": 3, "warnings": ["w"]}
-    for field, value in same.items():
-        alike = types_pb2.Job(**{field: value})
-        other = worker_pb2.StreamRequest()
-        other.CopyFrom(request)
-        other.job.ClearField(field)
-        other.job.MergeFrom(alike)
-        assert names_of(other) == name, field
-    request.job.entry_point.path = "/elsewhere"
-    assert names_of(request) == name
-    others: dict[str, Any] = {"num_splits": 3, "partitions": 2, "definitions": [2]}
-    for field, value in others.items():
-        other = worker_pb2.StreamRequest()
-        other.CopyFrom(request)
-        other.job.MergeFrom(types_pb2.Job(**{field: value}))
-        assert names_of(other) != name, field
-    request.job.entry_point.args_json = "{}"
-    assert names_of(request) != name
-
-
-def test_jobs_whose_rows_are_not_certain_are_not_stored() -> None:
-    entry = types_pb2.EntryPoint(target="data:rows")
-    defined: dict[str, Any] = {
-        "entry_point": entry,
-        "definitions": [1],
-        "definition_version": FINGERPRINT_VERSION,
-    }
-    assert is_storable(types_pb2.Job(**defined))
-    assert is_storable(types_pb2.Job(dataset_id="d"))
-    uncertain: list[dict[str, Any]] = [
-        *({"definitions": []}, {"definition_version": "0"}, {"varies": True}, {"infinite": True}),
-        {"bad_records": types_pb2.BadRecords()},
-    ]
-    for other in uncertain:
-        assert not is_storable(types_pb2.Job(**{**defined, **other})), other
+    monkeypatch.setattr(block_store, "within", within)
+    assert split.read() == (ALL, ROWS)
 
 
 def test_a_job_that_is_not_stored_is_computed(split: Split) -> None:

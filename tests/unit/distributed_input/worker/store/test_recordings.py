@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ SECONDS = 20.0
 class Store:
     def __init__(self, path: Path, max_bytes: int = 1 << 20) -> None:
         self.folder, self.queue = StoreFolder(path, max_bytes), WriteQueue()
-        self.errors: list[OSError] = []
+        self.errors: list[Exception] = []
 
     def begin(self) -> Recording:
         return Recording(self.folder, self.queue, self.errors.append)
@@ -130,8 +131,50 @@ def test_an_error_of_the_disk_is_reported_once_for_a_split(
     assert store.errors == [full]
 
 
+def test_no_error_ends_the_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "BLOCK_BYTES", 1)
+
+    def fail(*_: object) -> None:
+        raise OSError("stale file handle")
+
+    recording = store.begin()
+    recording.add(block_of(0, 3))
+    with monkeypatch.context() as broken:
+        broken.setattr(recordings.SplitFile, "close", fail)
+        recording.drop()
+        assert store.files() == []
+    assert store.folder.unfinished == 0
+    store.queue.admit(5)
+    store.queue.put(functools.partial(_raise, KeyError("any")), 5)
+    store.begin().finish("invalid", ABOUT, functools.partial(_raise, KeyError("any")))
+    assert store.files() == []
+    assert [type(error) for error in store.errors] == [KeyError]
+    store.record()
+    assert store.files() == ["split.rows"]
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
 def test_a_split_of_half_the_folder_is_not_stored(tmp_path: Path) -> None:
     store = Store(tmp_path, 2 * block_of(0, ROWS).nbytes)
     store.record()
     assert store.files() == []
-    assert store.errors == []
+    assert [type(error) for error in store.errors] == [recordings.TooLargeError]
+    assert store.folder.unfinished == 0
+
+
+def test_splits_that_take_half_the_folder_together_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recordings, "BLOCK_BYTES", 1)
+    store = Store(tmp_path, 5 * block_of(0, ROWS).nbytes)
+    others = [store.begin() for _ in range(3)]
+    for recording in others:
+        recording.add(block_of(0, ROWS))
+    assert len(store.files()) < 3
+    assert store.errors == []  # each is small enough
+    for recording in others:
+        recording.drop()
+    store.files()
