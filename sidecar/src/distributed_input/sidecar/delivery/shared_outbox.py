@@ -98,6 +98,11 @@ class Reader:
         return self.started and self.has_place
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it has got an error in place of the rest of its epoch."""
+        return self.stage is ReaderStage.FAILED
+
+    @property
     def consumed(self) -> tuple[int, int, int]:
         """Rows, units and bytes that it has received, or that count as if it had."""
         acks = self.outbox.acks

@@ -405,7 +405,9 @@ class ReaderGroup:
         if self._is_closing:  # the readers look for the next sidecar
             return
         readers = self._outbox.readers
-        ready = {one.rank for one in readers if one.has_started} | self._closed.ranks
+        # One that got an error starts again, or it needs no more rows: it may have all of them.
+        ready = {one.rank for one in readers if one.has_started or one.has_failed}
+        ready |= self._closed.ranks
         if self._outbox.running:
             self._advance()
         elif any(one.waits for one in readers) and len(ready) >= self.readers:

@@ -208,6 +208,18 @@ def test_a_reader_that_starts_again_has_not_closed(tmp_path: Path) -> None:
             one.close()
 
 
+def test_nobody_waits_for_a_reader_that_has_got_an_error(tmp_path: Path) -> None:
+    """It may have all rows of the epoch, and not start it again."""
+    with running(tmp_path) as system:
+        system.add_sidecar(sidecar={"bufferBytes": 1 << 20, "timeoutSeconds": 0.5})
+        readers = [system.connect(rank=member(rank)) for rank in range(2)]
+        with pytest.raises(UnavailableError):
+            read(readers[1])
+        assert len(read(readers[0])) == ROWS // BATCH
+        for one in readers:
+            one.close()
+
+
 def test_a_reader_waits_for_the_others_and_the_error_names_them(tmp_path: Path) -> None:
     with running(tmp_path) as system:
         job = system.add_sidecar(sidecar={"bufferBytes": 1 << 20, "timeoutSeconds": 0.5})
