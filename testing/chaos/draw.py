@@ -57,9 +57,10 @@ def mixed(dice: random.Random, schedule: Schedule, most: int) -> Schedule:
         weights=weights,
         exhausted=dice.choice(("stop", "drop")),
     )
-    splits = len(weights) * partitions * dice.choice((1, 2))
-    rows_of_splits = tuple(dice.randrange(1, most) for _ in range(splits))
-    data = replace(schedule.data, rows=rows_of_splits, graph=False, flaky=False)
+    splits = partitions * dice.choice((1, 2))  # of a source
+    counts = [dice.randrange(1, most) for _ in range(len(weights) * splits)]
+    counts[::splits] = [max(3, first) for first in counts[::splits]]  # see `_data`
+    data = replace(schedule.data, rows=tuple(counts), graph=False, flaky=False)
     for _ in range(dice.choice((0, 1, 2, 3))):
         first = topology.changes[-1][0] + 1 if topology.changes else 1
         steps = min(mixed_steps(topology, data))
