@@ -140,7 +140,7 @@ def test_many_trainers_with_different_weights_are_compared_once(monkeypatch: pyt
 
 
 def test_another_trainer_takes_the_place_of_one_that_has_left():
-    """The weights of the trainers that go on are compared, whoever sent them first."""
+    """Each setting is still compared after the trainer that sent it first has left."""
     consumers, found = ConsumerRegistry(LIMITS), []
     for batches in (0, 50, 100, 150):
         for index in range(4):

@@ -95,7 +95,7 @@ class Recording:
         self._blocks: list[RowBlock] = []
         self._bytes = 0
         self._is_finished = self._is_dropped = False
-        # Of the queue's thread.
+        # The queue's thread uses these.
         self._file: SplitFile | None = None
         self._is_broken = False
 
