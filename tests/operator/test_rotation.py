@@ -26,6 +26,7 @@ from distributed_input_operator.webhook.rotation import (
     SecretCertificate,
     SharedObjects,
 )
+from testing.listeners import listening
 from testing.operator.cluster import Cluster
 from testing.operator.webhooks import CONFIGURATIONS, configuration
 
@@ -76,17 +77,15 @@ class Replica:
         found = self._cluster.call("GET", f"{CONFIGURATIONS}/{self._name}")
         bundle = base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"])
         trust = ssl.create_default_context(cadata=bundle.decode())
-        server = await asyncio.start_server(
-            lambda _, w: w.close(), "127.0.0.1", 0, ssl=self.context
-        )
-        port = server.sockets[0].getsockname()[1]
-        try:
-            connection = asyncio.open_connection("localhost", port, ssl=trust)
+
+        async def close(*_: object) -> None:
+            pass
+
+        async with listening(close, ssl=self.context) as address:
+            connection = asyncio.open_connection("localhost", address.split(":")[1], ssl=trust)
             _, writer = await asyncio.wait_for(connection, 10)
             certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
             writer.close()
-        finally:
-            server.close()
         return x509.load_der_x509_certificate(certificate)
 
 

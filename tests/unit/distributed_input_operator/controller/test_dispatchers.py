@@ -15,6 +15,7 @@ from distributed_input.api.proto.dispatcher_pb2 import ConsumerInfo, StatusRespo
 from distributed_input_operator.controller.channels import DispatcherAccess
 from distributed_input_operator.controller.dispatchers import DispatcherClient
 from distributed_input_operator.controller.status_answer import MAX_BYTES
+from testing.listeners import listening
 
 KEY = ("team", "digits")
 
@@ -23,10 +24,8 @@ def TOKEN() -> DispatcherAccess:  # noqa: N802
     return DispatcherAccess(token="token")
 
 
-async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def close(*_: object) -> None:
     """Close a connection: the dispatcher is silent."""
-    writer.close()
-    await writer.wait_closed()
 
 
 def times_of_calls(until: float, moves_at: float = 9e9) -> list[float]:
@@ -38,17 +37,15 @@ def times_of_calls(until: float, moves_at: float = 9e9) -> list[float]:
     async def story() -> list[float]:
         now, times = 0.0, []
         client = DispatcherClient(lambda: now)
-        first = await asyncio.start_server(close, "127.0.0.1", 0)
-        second = await asyncio.start_server(close, "127.0.0.1", 0)
 
         def access() -> DispatcherAccess:
             times.append(now)
             return TOKEN()
 
-        async with first, second:
+        async with listening(close) as first, listening(close) as second:
             while now <= until:
-                host, port = (second if now >= moves_at else first).sockets[0].getsockname()
-                assert await client.measure(KEY, "u-1", f"{host}:{port}", access) is None
+                address = second if now >= moves_at else first
+                assert await client.measure(KEY, "u-1", address, access) is None
                 now += 10
         return times
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,18 +13,16 @@ from kubernetes.aio.client import ApiClient, Configuration
 from distributed_input_operator.kube import api
 from distributed_input_operator.kube.api import Api, ApiError
 from distributed_input_operator.kube.kinds import INPUT
-
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+from testing.listeners import Handler, listening
 
 
 @asynccontextmanager
 async def client_of(handler: Handler, **options: Any) -> AsyncIterator[Api]:
     """Yield a client of a server whose connections are handled like this."""
-    server = await asyncio.start_server(handler, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    settings: Any = Configuration(host=f"http://{host}:{port}")
-    async with server, asyncio.timeout(20), ApiClient(settings) as client:
-        yield Api(client, **options)
+    async with listening(handler) as address:
+        settings: Any = Configuration(host=f"http://{address}")
+        async with asyncio.timeout(20), ApiClient(settings) as client:
+            yield Api(client, **options)
 
 
 def refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> ApiError:
@@ -36,18 +34,10 @@ def refused(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> ApiError:
         writer.write(answer)
         await writer.drain()
         await reader.read()  # until the client closes the connection
-        writer.close()
-        await writer.wait_closed()
-        ended.set()
-
-    ended = asyncio.Event()
 
     async def call() -> None:
-        try:
-            async with client_of(silent) as client:
-                await client.request("GET", "/version")
-        finally:
-            await asyncio.wait_for(ended.wait(), 10)
+        async with client_of(silent) as client:
+            await client.request("GET", "/version")
 
     with pytest.raises(ApiError) as caught:
         asyncio.run(call())
@@ -102,7 +92,6 @@ async def test_concurrent_requests_are_limited_and_waiting_does_not_count_for_th
             await asyncio.sleep(0.1)
             running -= 1
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-        writer.close()
 
     async with client_of(slow, max_concurrent=4) as client:
         await asyncio.gather(*(client.request("GET", path) for path in paths * 16))
@@ -140,7 +129,6 @@ def test_a_watch_yields_events_until_it_ends(answer, events, status):
         request = (await reader.readuntil(b"\r\n\r\n")).decode()
         assert "resourceVersion=7&timeoutSeconds=60&allowWatchBookmarks=true " in request
         writer.write(answer)
-        writer.close()
 
     async def follow() -> None:
         async with client_of(once) as client:
@@ -161,13 +149,9 @@ async def test_a_silent_watch_ends_with_an_error():
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b'HTTP/1.1 200 OK\r\n\r\n{"type": "ADDED"}\n')
         await reader.read()  # until the client closes the connection
-        writer.close()
-        ended.set()
 
-    ended = asyncio.Event()
     async with client_of(silent) as client:
         with pytest.raises(ApiError) as caught:
             async for _ in client.watch(INPUT, "team", "7", 3600, 0.1):
                 pass
-        await ended.wait()
     assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
