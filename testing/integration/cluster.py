@@ -194,7 +194,7 @@ class Cluster:
         folder: Path | None = None,
         token: Path | None = None,
         pods: Sequence[str] = (),
-        ranks_per_trainer: int = 1,
+        ranks_per_trainer: int | str = 1,
     ) -> list[Sidecar]:
         """Start the sidecars of this number of trainers, all with these inputs (name: `spec(...)`).
 
@@ -205,7 +205,8 @@ class Cluster:
             folder: folder of an earlier sidecar that this one replaces.
             token: token file, if not the cluster's.
             pods: id of the pod of each trainer, for workers with the same `--pod`.
-            ranks_per_trainer: processes of each trainer that read.
+            ranks_per_trainer: processes of each trainer that read, or 1/N if N trainers read the
+                same rows.
         """
         config = self.folder / f"config-{len(self.sidecars)}.json"
         config.write_text(json.dumps({"inputs": inputs}))

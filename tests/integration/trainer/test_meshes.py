@@ -1,4 +1,4 @@
-"""A mesh of data 2 x model 2 in one trainer: two processes get each batch, and it is sent once."""
+"""A mesh of data 2 x model 2: in one trainer, two processes get each batch, and it is sent once."""
 
 from __future__ import annotations
 
@@ -27,33 +27,40 @@ INPUT = spec(
 
 
 class Rank(RankProcess):
-    def __init__(self, folder: Path, rank: int) -> None:
+    def __init__(self, folder: Path, rank: int, data: int = DATA) -> None:
         size = DATA * MODEL
-        super().__init__(folder, rank, size, (rank, size), DATA)
+        self.data_rank = rank * data // size
+        super().__init__(folder, rank, size, (rank, size), data)
 
     def wait_connected(self) -> None:
-        assert self.answer() == [self.rank // MODEL, DATA]
+        assert self.answer()[0] == self.data_rank
 
 
 @contextmanager
-def mesh(cluster: Cluster) -> Iterator[tuple[Sidecar, list[Rank]]]:
-    """Start a sidecar with a rank for each group, and all processes."""
-    (sidecar,) = cluster.add_sidecars({"mesh": INPUT}, 1, ranks_per_trainer=DATA)
-    ranks = [Rank(sidecar.shared, rank) for rank in range(DATA * MODEL)]
+def mesh(
+    cluster: Cluster, data: int = DATA, pods: int = 1, position: str = ""
+) -> Iterator[tuple[list[Sidecar], list[Rank]]]:
+    """Start the sidecar of each pod, and all processes, at a position."""
+    per = f"1/{pods // data}" if pods > data else data // pods
+    sidecars = cluster.add_sidecars({"mesh": INPUT}, pods, ranks_per_trainer=per)
+    size = DATA * MODEL
+    ranks = [Rank(sidecars[rank * pods // size].shared, rank, data) for rank in range(size)]
     try:
         for rank in ranks:
-            rank.start()
+            rank.start(position)
         for rank in ranks:
             rank.wait_connected()
-        yield sidecar, ranks
+        yield sidecars, ranks
     finally:
         for rank in ranks:
             rank.kill()
-        cluster.remove([sidecar])
+        cluster.remove(sidecars)
 
 
 def steps(ranks: Sequence[Rank], count: int | None = None) -> list[int]:
     """Read steps of all ranks together. Return the ids, of one rank of each group."""
+    size = 1 + ranks[-1].data_rank
+    model = len(ranks) // size
     found: list[int] = []
     for _ in itertools.count() if count is None else range(count):
         for rank in ranks:
@@ -62,9 +69,9 @@ def steps(ranks: Sequence[Rank], count: int | None = None) -> list[int]:
         if None in batches:
             assert batches == [None] * len(ranks), "all ranks have the same number of steps"
             break
-        for group in range(DATA):
-            first, second = batches[group * MODEL : (group + 1) * MODEL]
-            assert first == second, "ranks of a group get equal batches"
+        for group in range(size):
+            first, *others = batches[group * model : (group + 1) * model]
+            assert others == [first] * (model - 1), "ranks of a group get equal batches"
             found += first[1]
     return found
 
@@ -103,7 +110,7 @@ def test_the_example_of_the_guide_runs(cluster: Cluster) -> None:
 
 
 def test_the_death_of_a_reader_and_of_the_sidecar_loses_no_row(cluster: Cluster) -> None:
-    with mesh(cluster) as (sidecar, ranks):
+    with mesh(cluster) as ((sidecar,), ranks):
         found = steps(ranks, 2)
         position = ranks[1].position()
         ranks[1].kill()
@@ -116,4 +123,18 @@ def test_the_death_of_a_reader_and_of_the_sidecar_loses_no_row(cluster: Cluster)
         )
         found += steps(ranks)
         cluster.remove(replaced)
+    assert sorted(found) == list(range(ROWS))
+
+
+def test_a_group_of_several_pods_gets_equal_batches_and_goes_on_with_others(
+    cluster: Cluster,
+) -> None:
+    with mesh(cluster, data=2, pods=4) as (_, ranks):
+        found = steps(ranks, 3)
+        position = ranks[3].position()  # of the second pod of a group
+    with mesh(cluster, data=1, pods=2, position=position) as (_, ranks):
+        found += steps(ranks, 2)
+        position = ranks[2].position()
+    with mesh(cluster, data=2, pods=1, position=position) as (_, ranks):
+        found += steps(ranks)
     assert sorted(found) == list(range(ROWS))

@@ -178,5 +178,6 @@ def _report(inputs: Sequence[DistributedInput], rank: TrainerRank | None) -> str
     if rank is None:
         return json.dumps({"inputs": [], "because": "its task reads no input"})
     served = [one.metadata.name for one in inputs]
-    ranks = {"ranksPerTrainer": rank.ranks} if rank.ranks > 1 else {}
+    each = rank.ranks if rank.span == 1 else rank.ranks_per_trainer
+    ranks = {"ranksPerTrainer": each} if each != 1 else {}
     return json.dumps({"inputs": served, "consumers": rank.count, **ranks, "knownBy": rank.source})

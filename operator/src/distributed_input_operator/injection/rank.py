@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed_input.api import names
+from distributed_input.api.errors import ConfigError
+from distributed_input.api.flags import ranks_per_trainer
 from distributed_input_operator.injection import pod_sets
 from distributed_input_operator.injection.owners import (
     JOB,
@@ -48,6 +50,7 @@ from distributed_input_operator.injection.trainer_pod import (
     TrainerRank,
     annotated_index,
     annotated_number,
+    annotations_of,
     controller,
     env,
     env_text,
@@ -193,8 +196,12 @@ def trainer_rank(pod: Manifest, owners: Owners) -> TrainerRank | None:
         # What controls the owner may have further slices.
         found = rank_from_tpu(pod)
     found = found or _single_pod(pod, owners)
-    ranks = annotated_number(pod, names.RANKS_ANNOTATION, minimum=1)
-    return _checked(replace(found, count=count or found.count, ranks=ranks or 1))
+    text = annotations_of(pod).get(names.RANKS_ANNOTATION, "1")
+    try:
+        ranks, span = ranks_per_trainer(text, f"annotation {names.RANKS_ANNOTATION}")
+    except ConfigError as error:
+        raise RefusedError(str(error)) from None
+    return _checked(replace(found, count=count or found.count, ranks=ranks, span=span))
 
 
 def _single_pod(pod: Manifest, owners: Owners) -> TrainerRank:
@@ -222,5 +229,11 @@ def _checked(rank: TrainerRank) -> TrainerRank:
             f"trainer index {index}, from {rank.source}, is not less than the number of trainers, "
             f"{rank.count}: set annotation {names.CONSUMERS_ANNOTATION} to the number of all "
             f"trainers, or use an index from 0 to {rank.count - 1}"
+        )
+    if rank.count % rank.span:
+        raise RefusedError(
+            f"annotation {names.RANKS_ANNOTATION}: {rank.ranks_per_trainer}: {rank.count} trainers "
+            f"(from {rank.source}) cannot be divided among ranks of {rank.span} trainers each: use "
+            f"a multiple of {rank.span}"
         )
     return rank

@@ -51,7 +51,7 @@ def sidecar_container(
     """
     security = {**children.CONTAINER_SECURITY, **children.POD_SECURITY}
     probe = {"httpGet": {"path": "/healthz", "port": port}}
-    fields = children.process_fields(_arguments(inputs, port, rank.ranks))
+    fields = children.process_fields(_arguments(inputs, port, rank.ranks_per_trainer))
     return {
         "name": names.SIDECAR_CONTAINER,
         "image": _image(inputs, image),
@@ -124,7 +124,7 @@ def _credential_sources(one: DistributedInput) -> list[dict[str, Any]]:
     return children.certificate_sources(name, identity.SIDECAR, folder)
 
 
-def _arguments(inputs: Sequence[DistributedInput], port: int, ranks: int) -> list[str]:
+def _arguments(inputs: Sequence[DistributedInput], port: int, ranks: str) -> list[str]:
     pairs = [
         flags.arguments(config=files.config_file(name), dispatcher=f"{name}={names.address(name)}")
         for name in (one.metadata.name for one in inputs)
@@ -138,7 +138,7 @@ def _arguments(inputs: Sequence[DistributedInput], port: int, ranks: int) -> lis
             # Kubernetes expands these references to environment variables.
             consumer_index=f"$({environment.CONSUMER_INDEX_ENV})",
             consumer_count=f"$({environment.CONSUMER_COUNT_ENV})",
-            ranks_per_trainer=ranks if ranks > 1 else None,
+            ranks_per_trainer=ranks if ranks != "1" else None,
             pod=f"$({environment.POD_UID_ENV})" if has_local_worker(inputs) else None,
             grace_seconds=_GRACE_SECONDS,
             metrics_listen=f":{port}",

@@ -47,11 +47,18 @@ class TrainerRank:
     """Where index and count come from, for messages."""
     ranks: int = 1
     """Processes of the trainer that read. Each is a consumer of its own."""
+    span: int = 1
+    """Trainers of each rank, which read the same rows. Each is a consumer of its own job."""
 
     @property
     def consumers(self) -> int:
-        """The number of consumers. 1 trainer if their number is unknown."""
-        return (self.count or 1) * self.ranks
+        """The number of consumers of a job. 1 trainer if their number is unknown."""
+        return (self.count or 1) * self.ranks // self.span
+
+    @property
+    def ranks_per_trainer(self) -> str:
+        """The value of the annotation for these ranks."""
+        return f"1/{self.span}" if self.span > 1 else str(self.ranks)
 
 
 def requested_inputs(pod: Manifest) -> tuple[str, ...]:

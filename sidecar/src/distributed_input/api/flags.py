@@ -6,6 +6,10 @@ names. Pods get some of them as fields of a document, see `process_config`.
 
 from __future__ import annotations
 
+import re
+
+from distributed_input.api.errors import ConfigError
+
 # All processes.
 TOKEN_FILE = "--token-file"  # noqa: S105 - the flag's name
 TLS_DIR = "--tls-dir"
@@ -47,6 +51,7 @@ DIR = "--dir"
 CONSUMER_INDEX = "--consumer-index"
 CONSUMER_COUNT = "--consumer-count"
 RANKS_PER_TRAINER = "--ranks-per-trainer"
+_RANKS = re.compile(r"([1-9][0-9]{0,8})|1/([1-9][0-9]{0,8})")
 
 # TensorFlow's own tf.data service.
 PORT = "--port"
@@ -75,3 +80,21 @@ def arguments(**settings: str | float | bool | list[str] | None) -> list[str]:
                 is_whole = isinstance(value, float) and value.is_integer()
                 words += [flag, str(int(value) if is_whole else value)]
     return words
+
+
+def ranks_per_trainer(text: str, source: str) -> tuple[int, int]:
+    """Return the ranks of each trainer, and the trainers of each rank.
+
+    >>> ranks_per_trainer("4", RANKS_PER_TRAINER), ranks_per_trainer("1/2", RANKS_PER_TRAINER)
+    ((4, 1), (1, 2))
+
+    Raises:
+        ConfigError: the text, which comes from `source`, is neither.
+    """
+    found = _RANKS.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(
+            f"{source}: {text!r} is neither a number of ranks from 1, nor 1/N for ranks that span "
+            "N trainers each"
+        )
+    return int(found[1] or 1), int(found[2] or 1)

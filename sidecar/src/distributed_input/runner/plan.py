@@ -79,6 +79,8 @@ class Plan:
     trainers: int = 1
     ranks_per_trainer: int = 1
     """Processes of each trainer. Each runs the trainer's command, and is a consumer."""
+    trainers_per_rank: int = 1
+    """Trainers that read the same rows."""
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: PROGRAMS)
 
     @property
@@ -222,10 +224,17 @@ def _sidecar(plan: Plan, paths: RunFolders, trainer: int) -> PlannedProcess:
         dir=str(paths.trainer(trainer)),
         consumer_index=trainer,
         consumer_count=plan.trainers,
-        ranks_per_trainer=plan.ranks_per_trainer if plan.ranks_per_trainer > 1 else None,
+        ranks_per_trainer=_ranks_flag(plan),
         **_process_settings(paths, name, paths.tokens),
     )
     return PlannedProcess(name, _fixed(plan.programs["sidecar"], arguments))
+
+
+def _ranks_flag(plan: Plan) -> str | None:
+    """Return the ranks of each trainer for its sidecar. None: the default."""
+    if plan.trainers_per_rank > 1:
+        return f"1/{plan.trainers_per_rank}"
+    return str(plan.ranks_per_trainer) if plan.ranks_per_trainer > 1 else None
 
 
 def _fixed(program: Sequence[str], arguments: Sequence[str]) -> Callable[[int], list[str]]:
@@ -295,7 +304,7 @@ def trainer_env(
     }
     if services:
         env[environment.TF_DATA_SERVICE_ENV] = environment.tf_data_service_value(services)
-    if plan.ranks_per_trainer > 1:
+    if _ranks_flag(plan):
         env |= _rank_variables(plan, trainer, rank, ports[-1])
     if plan.consumers > 1 and "TF_CONFIG" not in base:
         cluster = {"worker": [f"127.0.0.1:{port}" for port in ports[: plan.consumers]]}

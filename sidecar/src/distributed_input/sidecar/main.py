@@ -62,10 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         flags.RANKS_PER_TRAINER,
-        type=int,
-        default=1,
-        help="Number of processes of this trainer that read, each a consumer of its own. All "
-        "trainers have the same number. Default: %(default)s",
+        default="1",
+        help="Number of processes of this trainer that read, each a consumer of its own, or 1/N if "
+        "N trainers read the same rows. All trainers have the same number. Default: %(default)s",
     )
     parser.add_argument(
         flags.POD,
@@ -147,13 +146,7 @@ def _available_bytes(limit: int | None, buffers: Sequence[int]) -> int | None:
 
 def _registry(args: argparse.Namespace, folder: Path) -> InputRegistry:
     """Create the inputs, after removing the files of an earlier container from the folder."""
-    ranks = TrainerRanks(args.consumer_index, args.consumer_count, args.ranks_per_trainer)
-    if not 0 <= ranks.trainer < ranks.trainers:
-        raise ConfigError(
-            f"--consumer-index {ranks.trainer}: must be from 0 to {ranks.trainers - 1}"
-        )
-    if ranks.each < 1:
-        raise ConfigError(f"--ranks-per-trainer {ranks.each}: must be at least 1")
+    ranks = TrainerRanks.of(args.consumer_index, args.consumer_count, args.ranks_per_trainer)
     specs = _read_configs(args.config)
     dispatchers = _dispatchers(args.dispatcher, list(specs))
     # A dataset file is left behind if the container stopped before it read the file.

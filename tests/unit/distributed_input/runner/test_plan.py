@@ -151,6 +151,14 @@ def test_ranks_share_a_sidecar_and_get_the_variables_of_torchrun():
     assert "LOCAL_RANK" not in alone
 
 
+def test_trainers_of_one_rank_get_the_variables_of_torchrun():
+    shared = replace(of(ONE, trainers=4), trainers_per_rank=2)
+    (sidecar,) = [one for one in plan.other_processes(shared, FILES) if one.name == "sidecar-3"]
+    assert flags(sidecar.command(0), "--ranks-per-trainer") == ["1/2"]
+    env = plan.trainer_env({}, shared, FILES, 3, [1, 2, 3, 4, 5])
+    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]) == ("3", "4", "1")
+
+
 SERVICE = PlannedTfDataService(7080, (1, 2), cache_bytes=9)
 WITH_SERVICE = PlannedInput("train", InputConfig(CODE), workers=2, tf_data_service=SERVICE)
 

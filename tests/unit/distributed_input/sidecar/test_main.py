@@ -91,7 +91,11 @@ def test_ranks_are_consumers_and_share_the_memory_limit(
         jobs = found.all()
         assert [(job.consumer, job.consumers) for job in jobs] == [(2, 4), (3, 4)]
         assert [job._available_bytes for job in jobs] == [4 << 12] * 2
-    with pytest.raises(ConfigError, match="--ranks-per-trainer 0: must be at least 1"):
+    with closing(registry("1/2")) as found:
+        found.start()
+        (job,) = found.all()
+        assert (job.consumer, job.consumers, job.config.name) == (0, 1, "train/copy-1")
+    with pytest.raises(ConfigError, match="--ranks-per-trainer: '0' is neither"):
         registry("0")
 
 

@@ -169,6 +169,15 @@ def test_the_ranks_of_a_pod_share_a_sidecar_with_room_for_all():
     assert inject(made) == made
 
 
+def test_a_pod_that_shares_a_rank_with_others_tells_its_sidecar():
+    annotations = {names.RANKS_ANNOTATION: "1/2", names.CONSUMERS_ANNOTATION: "4"}
+    made = inject(pod(annotations={**annotations, names.CONSUMER_INDEX_ANNOTATION: "3"}))
+    assert flags(made, "--ranks-per-trainer") == ["1/2"]
+    note = json.loads(made["metadata"]["annotations"][names.INJECTED_ANNOTATION])
+    assert (note["consumers"], note["ranksPerTrainer"]) == (4, "1/2")
+    assert inject(made) == made
+
+
 def test_a_pod_without_a_requested_input_is_refused():
     assert names.INPUTS_ANNOTATION in refusal(pod(" , "))
     nothing = pod()

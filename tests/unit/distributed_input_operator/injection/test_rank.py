@@ -44,9 +44,20 @@ def test_an_annotation_sets_the_number_of_processes_that_read():
     alone = trainer_rank(pod(env={"PET_NPROC_PER_NODE": "8"}), ())
     assert alone is not None
     assert alone.ranks == 1
-    assert "less than 1" in refusal_of(pod(annotations={names.RANKS_ANNOTATION: "0"}))
-    assert "not a non-negative integer" in refusal_of(
-        pod(annotations={names.RANKS_ANNOTATION: "auto"})
+    for text in ("0", "auto", "2/3"):
+        refused = refusal_of(pod(annotations={names.RANKS_ANNOTATION: text}))
+        assert f"annotation {names.RANKS_ANNOTATION}: '{text}' is neither" in refused
+
+
+def test_an_annotation_sets_the_number_of_trainers_that_read_the_same_rows():
+    annotations = {names.RANKS_ANNOTATION: "1/2", names.CONSUMERS_ANNOTATION: "4"}
+    annotations[names.CONSUMER_INDEX_ANNOTATION] = "3"
+    found = trainer_rank(pod(annotations=annotations), ())
+    assert found is not None
+    assert (found.count, found.ranks, found.span, found.consumers) == (4, 1, 2, 2)
+    annotations[names.CONSUMERS_ANNOTATION] = "5"
+    assert "5 trainers (from annotations) cannot be divided" in refusal_of(
+        pod(annotations=annotations)
     )
 
 

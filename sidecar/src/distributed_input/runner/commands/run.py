@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from distributed_input.api.errors import ConfigError
+from distributed_input.api.flags import RANKS_PER_TRAINER, ranks_per_trainer
 from distributed_input.runner import folders as run_folders
 from distributed_input.runner import plan, process_logs, spec, start_checks
 from distributed_input.runner.command_line import (
@@ -91,6 +92,11 @@ def _workers(text: str) -> int | str:
     return _LOCAL if text == _LOCAL else int(COUNT(text))
 
 
+def _ranks(text: str) -> tuple[int, int]:
+    """Return the ranks of each trainer, and the trainers of each rank."""
+    return ranks_per_trainer(text, RANKS_PER_TRAINER)
+
+
 _FOLDER = click.Path(path_type=Path)
 
 
@@ -107,10 +113,12 @@ _FOLDER = click.Path(path_type=Path)
 @click.option("--trainers", type=COUNT, default=1, help="Number of trainers.")
 @click.option(
     "--ranks-per-trainer",
-    type=COUNT,
-    default=1,
+    type=_ranks,
+    default="1",
+    metavar="N|1/N",
     help="Number of processes of each trainer, which share its sidecar. Each runs the trainer "
-    "command, with the variables of torchrun, and reads its own rows.",
+    "command, with the variables of torchrun, and reads its own rows. With 1/N, N trainers read "
+    "the same rows, as pods that share a data rank.",
 )
 @click.option(
     "--parallelism",
@@ -170,17 +178,20 @@ def _run(options: SimpleNamespace, programs: Mapping[str, tuple[str, ...]]) -> i
     if not command:
         raise ConfigError("no trainer command: add it after `--`, as in `-- python train.py`")
     local = options.workers == _LOCAL
+    each, span = options.ranks_per_trainer
+    if options.trainers % span:
+        raise ConfigError(
+            f"--ranks-per-trainer 1/{span}: --trainers {options.trainers} is no multiple of {span}"
+        )
     inputs = spec.load(
         options.file,
         1 if local else options.workers,
         options.parallelism,
         idle_cpus=local,
-        trainers=options.trainers * options.ranks_per_trainer,
+        trainers=options.trainers * each // span,
         warn=_print,
     )
-    planned = plan.Plan(
-        tuple(inputs), command, options.trainers, options.ranks_per_trainer, programs
-    )
+    planned = plan.Plan(tuple(inputs), command, options.trainers, each, span, programs)
     if options.dry_run:
         print(_dry_run(planned), end="")
         return 0

@@ -91,7 +91,7 @@ class JobInput:
     ) -> None:
         self.name, self.job, self.rank = name, job, rank
         self.consumer, self.consumers = ranks.consumer(rank), ranks.count
-        self.config = job_of_config(full_name(name, job), spec)
+        self.config = job_of_config(full_name(name, ranks.job(job)), spec)
         self.from_trainer = not self.config.HasField("entry_point")
         self.timeout_seconds = float(spec.sidecar.timeout_seconds)
         self.streams = StreamStats()

@@ -167,7 +167,7 @@ class TrainerSession:
             )
         ranks, claimed = self._registry.ranks, hello.rank if hello.HasField("rank") else None
         rank = ranks.local_rank(claimed)
-        readers = max(1, claimed.readers) if claimed is not None else 1
+        readers = ranks.readers(claimed)
         try:
             self._reading = self._attach(hello, rank, readers)
         except Cancelled:  # the sidecar stops
