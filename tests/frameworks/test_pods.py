@@ -115,7 +115,8 @@ def _input() -> dict[str, Any]:
             "partitions": 8,
             "numSplits": 8,
             "workers": {"replicas": 2, "template": {"spec": {"containers": [worker]}}},
-            "sidecar": {"buffer": "1Mi"},
+            # The default is 250m for each rank: two pods of four would need the node alone.
+            "sidecar": {"buffer": "1Mi", "resources": {"requests": {"cpu": "50m"}}},
         },
     }
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import tarfile
+import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+import distributed_input
 
 EVERY = 100
 """One of so many records is corrupt."""
@@ -114,6 +119,76 @@ def tar(ctx: Any, folder: str, broken: str = "", batch: int = 0) -> Tar:
     """Read members by index."""
     del ctx, batch
     return Tar(sorted(map(str, Path(folder).glob("*.tar"))), broken)
+
+
+def _download(url: str, first: int = 0, last: int | None = None) -> bytes:
+    span = {"Range": f"bytes={first}-{'' if last is None else last}"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=span), timeout=20) as found:
+            data: bytes = found.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise distributed_input.RetryableError(f"{url}: {error}") from error
+    return data
+
+
+def _urls(ctx: Any, bucket: str, kind: str, files: int) -> list[str]:
+    own = range(ctx.input_pipeline_id, files, ctx.num_input_pipelines)
+    return [f"{bucket}/{file:03}.{kind}?alt=media" for file in own]
+
+
+def tfrecord_objects(
+    ctx: Any, bucket: str, downloads: str, files: int, batch: int
+) -> tf.data.Dataset:
+    """Download TFRecord files from object storage, and read them."""
+
+    def read(url: bytes) -> bytes:
+        path = Path(downloads) / url.decode().rpartition("/")[2]
+        with tempfile.NamedTemporaryFile(dir=downloads, delete=False) as file:
+            file.write(_download(url.decode()))
+        return str(Path(file.name).rename(path)).encode()
+
+    urls = tf.data.Dataset.from_tensor_slices(_urls(ctx, bucket, "tfrecord", files))
+    paths = urls.map(lambda url: tf.ensure_shape(tf.numpy_function(read, [url], tf.string), []))
+    rows = paths.interleave(tf.data.TFRecordDataset, cycle_length=2)
+    rows = rows.map(lambda line: tf.strings.to_number(line, tf.int64))
+    return rows.batch(ctx.get_per_replica_batch_size(batch))
+
+
+def jsonl_objects(ctx: Any, bucket: str, files: int, batch: int) -> tf.data.Dataset:
+    """Parse the lines of objects."""
+
+    def read(url: bytes) -> np.ndarray[Any, Any]:
+        return np.array(_download(url.decode()).splitlines(), object)
+
+    def parse(line: bytes) -> np.int64:
+        return np.int64(json.loads(line)["id"])
+
+    def lines(url: tf.Tensor) -> tf.data.Dataset:
+        found = tf.ensure_shape(tf.numpy_function(read, [url], tf.string), [None])
+        return tf.data.Dataset.from_tensor_slices(found)
+
+    rows = tf.data.Dataset.from_tensor_slices(_urls(ctx, bucket, "jsonl", files)).flat_map(lines)
+    rows = rows.map(lambda line: tf.ensure_shape(tf.numpy_function(parse, [line], tf.int64), []))
+    return rows.batch(ctx.get_per_replica_batch_size(batch))
+
+
+class TarObjects(Tar):
+    """The members of tar files in object storage, which it requests by their ranges."""
+
+    def __init__(self, folder: str, bucket: str) -> None:
+        super().__init__(sorted(map(str, Path(folder).glob("*.tar"))))  # where they are
+        self._bucket = bucket
+
+    def __getitem__(self, index: int) -> np.int64:
+        path, offset, size = self._members[index]
+        url = f"{self._bucket}/{Path(path).name}?alt=media"
+        return np.int64(int(_download(url, offset, offset + size - 1)))
+
+
+def tar_objects(ctx: Any, bucket: str, folder: str, batch: int = 0) -> TarObjects:
+    """Read members of tar files in object storage by index."""
+    del ctx, batch
+    return TarObjects(folder, bucket)
 
 
 def vectorized(ctx: Any, folder: str, batch: int) -> tf.data.Dataset:

@@ -13,6 +13,8 @@ from distributed_input.api.errors import DatasetFnError, PositionError
 from testing.integration import readers
 from testing.integration.cluster import Cluster, Part, spec, temporary_sidecars
 from testing.integration.datasets import corrupt
+from testing.storage import servers
+from testing.storage.faulty_proxy import Fault, Request, faulty_proxy
 
 FILES, ROWS, BATCH = 8, 100, 8
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -45,6 +47,46 @@ def test_exactly_the_corrupt_records_are_missing(
         names = [f"{tmp_path}/{file:03}.{kind}" for file in range(FILES)]
         assert sorted(one.file for one in skipped) == names
         assert {one.index for one in skipped} == {33}
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "jsonl", "tar"])
+def test_an_object_storage_that_fails_now_and_then_hides_no_record(
+    own_cluster: Cluster, tmp_path: Path, kind: str
+) -> None:
+    """The dataset does not repeat requests, so each failure is one of a split."""
+    bucket = tmp_path / "data"
+    bucket.mkdir()
+    expected = corrupt.write(bucket, kind, FILES, ROWS)
+    with servers.gcs(tmp_path) as storage, faulty_proxy(storage.address) as proxy:
+        worker, _ = own_cluster.add_workers(2)
+        url = f"http://{proxy.address}/storage/v1/b/data/o"
+        more: dict[str, Any] = {"folder": None, "files": FILES}
+        if kind == "tar":
+            more = {}
+        elif kind == "tfrecord":
+            more["downloads"] = str(own_cluster.folder)
+        one = _spec(f"{kind}_objects", bucket, args={"bucket": url, **more})
+        # A split with a bad record is replayed from its start, and must come further each time.
+        healthy = [Fault.NONE] * (400 if kind == "tar" else 1)
+        faults = itertools.cycle([Fault.UNAVAILABLE, Fault.CUT, *healthy])
+        objects: set[str] = set()
+
+        def choose(request: Request) -> Fault:
+            if kind == "tar":  # a request for each row
+                return next(faults)
+            first = request.path not in objects
+            objects.add(request.path)
+            return next(faults) if first else Fault.NONE
+
+        sidecars = own_cluster.add_sidecars({"train": one}, consumers=2)
+        proxy.clear(choose)
+        steps = readers.run_concurrently(
+            [lambda one=one, at=at: _read(one, worker, at) for at, one in enumerate(sidecars)]
+        )
+    assert min(proxy.faults[Fault.UNAVAILABLE], proxy.faults[Fault.CUT]) > 0
+    assert len(steps[0]) == len(steps[1])
+    assert sorted(itertools.chain(*itertools.chain(*steps))) == expected
+    _wait_for_skipped(own_cluster, FILES * ROWS - len(expected))
 
 
 def _key(kind: str, folder: Path, number: int) -> dict[str, Any]:
