@@ -152,6 +152,7 @@ def _install_seams() -> None:
     block_store.NODE = "node"
     stored_split.SplitFile.write = world.unless_full(stored_split.SplitFile.write)
     worker_pool.open_channel = world.open_channel  # type: ignore[assignment]
+    worker_pool.host_answers = world.host_answers
     dispatcher_client.open_channel = world.open_channel  # type: ignore[assignment]
     open_consumers._consumers = _PerProcess()  # type: ignore[assignment]
     open_consumers.threading = threading  # a fork gives it a new lock, which must be real as well

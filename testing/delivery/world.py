@@ -23,6 +23,7 @@ from distributed_input.dispatcher.clock import TICK_SECONDS, RunningClock
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.dispatcher.service import DESCRIPTOR, DispatcherService
 from distributed_input.dispatcher.state import DispatcherState
+from distributed_input.link.reachability import ANSWER_SECONDS
 from distributed_input.link.stubs import Stub, service_handler
 from testing.chaos.fleet import INPUT, spec
 from testing.delivery.dataset import NumpySplits
@@ -55,6 +56,19 @@ def open_channel(address: str, credentials: object = None, **_: Any) -> SimChann
     assert task is not None
     world = active.world
     return SimChannel(world.network, task.process, address, world.delivery.window)
+
+
+def host_answers(address: str) -> bool:
+    """Take the place of `link.reachability.host_answers`."""
+    task = current.scheduler.current
+    assert task is not None
+    network = active.world.network
+    server = network.servers.get(address)
+    if server is not None and network.is_blocked(task.process, server.process):
+        SimTime.sleep(ANSWER_SECONDS)
+        return not network.is_blocked(task.process, server.process)
+    SimTime.sleep(network.delay())
+    return True
 
 
 def record_log(
@@ -279,7 +293,7 @@ class World:
             args = argparse.Namespace(
                 consumer_index=trainer,
                 consumer_count=consumers // ranks,
-                ranks_per_trainer=ranks,
+                ranks_per_trainer=str(ranks),
                 config=[self._config],
                 dispatcher=[DISPATCHER],
                 token_file=None,

@@ -157,7 +157,8 @@ class Cluster:
 
     Args:
         token: what all processes send. Default: random.
-        hosts: where the processes of a kind run. Default: this host, with the loopback address.
+        hosts: where a process such as `worker-1` or all of a kind run. Default: this host, with the
+            loopback address.
     """
 
     def __init__(self, token: str | None = None, hosts: Mapping[str, Host] | None = None) -> None:
@@ -179,8 +180,10 @@ class Cluster:
 
     def add_workers(self, count: int, *flags: str) -> list[Part]:
         """Start this number of workers; return when they serve."""
-        more = [*self._listen("worker"), "--dispatcher", self.address, "--path", str(DATASETS)]
-        added = [self._add("worker", [*more, *flags]) for _ in range(count)]
+        more = ["--dispatcher", self.address, "--path", str(DATASETS)]
+        added = [
+            self._add("worker", [*self._listen("worker"), *more, *flags]) for _ in range(count)
+        ]
         self.workers += added
         for part in added:
             part.wait_ready()
@@ -288,16 +291,19 @@ class Cluster:
         return ["--token-file", str(token or self.token)]
 
     def _host(self, kind: str) -> Host:
-        return self._hosts.get(kind, THIS_HOST)
+        """Return where the next process of a kind runs."""
+        number = self._numbers.get(kind, -1) + 1
+        return self._hosts.get(f"{kind}-{number}") or self._hosts.get(kind, THIS_HOST)
 
     def _listen(self, kind: str) -> list[str]:
         return ["--listen", f"{self._host(kind).address}:0"]
 
     def _add(self, kind: str, flags: list[str], token: Path | None = None) -> Part:
+        host = self._host(kind)
         number = self._numbers[kind] = self._numbers.get(kind, -1) + 1
         common = [*self.credential_flags(kind, token), "--grace-seconds", "3"]
         make = Sidecar if kind == "sidecar" else Part
-        part = make(self.folder, f"{kind}-{number}", kind, [*flags, *common], self._host(kind))
+        part = make(self.folder, f"{kind}-{number}", kind, [*flags, *common], host)
         self.parts.append(part)
         return part
 

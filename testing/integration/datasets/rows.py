@@ -23,6 +23,14 @@ def numbered(ctx: Any, rows: int = 100, batch: int = 0) -> tf.data.Dataset:
     return dataset.batch(batch) if batch else dataset
 
 
+def images(ctx: Any, rows: int = 100) -> tf.data.Dataset:
+    """Return rows of 64 KiB."""
+    dataset = _sharded(tf.data.Dataset.range(rows), ctx)
+    return dataset.map(
+        lambda row: {"id": row, "image": tf.fill([256, 256], tf.cast(row % 251, tf.uint8))}
+    )
+
+
 def labeled(ctx: Any, rows: int = 100, features: int = 8) -> tf.data.Dataset:
     """Return pairs: as many features, each the number of the row, and a label of one number."""
     numbers = _sharded(tf.data.Dataset.range(rows), ctx)

@@ -98,6 +98,10 @@ class WorkerConnection:
                 self._pending.close.append(number)
                 self._notify()
 
+    def abandon(self, error: DistributedInputError) -> None:
+        """End the connection of a worker that cannot be reached. Its streams get the error."""
+        self._end(error, False)
+
     def _cancel_open(self, number: int) -> bool:
         """Return whether the worker does not know a stream, and will not."""
         unsent = self._pending.open

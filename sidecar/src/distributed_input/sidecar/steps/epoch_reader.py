@@ -25,6 +25,7 @@ from distributed_input.sidecar.streams.stream_context import SourceStats, Stream
 
 _log = logs.get("sidecar.reading")
 _ADAPT_SECONDS = 0.5
+_LOOK_SECONDS = 0.25  # at a stream that no row comes from: its worker may be unreachable
 _MOST_LENGTHS = 64  # that facts about a list without end have: the rows before them are consumed
 _REMEDY = (
     "Check the worker's log, and what the dataset reads at this row, for example a file or a "
@@ -203,7 +204,7 @@ class EpochReader:
         waiting = self.source.stats.waiting
         waiting["rows"] = what
         began = time.monotonic()
-        self._arrived.wait(1.0)
+        self._arrived.wait(_LOOK_SECONDS)
         waiting.pop("rows", None)
         if reader.is_full:
             self._waited_for_head += time.monotonic() - began

@@ -35,6 +35,7 @@ from distributed_input.sidecar.streams.stream_retry import StreamRetry
 _log = logs.get("sidecar.streams")
 
 _SILENT_SECONDS = 5.0  # some calls to a worker that has left never end by themselves
+_SUSPICIOUS_SECONDS = 0.5  # of silence: the first rows of a split take some tenths of a second
 _NO_WORKER_SECONDS = 0.5
 _WINDOW_BLOCKS = 2
 """Whole blocks behind an anchor, at least. A worker computes them again, and compares them. A block
@@ -125,13 +126,8 @@ class SplitStream:
                 self._taken = 0
         if not taken and self._error is not None:
             raise self._error
-        if not taken and self._is_abandoned():
-            self._retry_after(
-                UnavailableError(
-                    f"worker {self.worker}: it has left, and has sent nothing for "
-                    f"{_SILENT_SECONDS:.0f} s"
-                )
-            )
+        if not taken and self._call is not None:
+            self._check_worker()
         self.grant()
         return taken
 
@@ -163,10 +159,14 @@ class SplitStream:
             self._active_at = time.monotonic()  # silence of the worker counts from here
             self._call.grant(credit)
 
-    def _is_abandoned(self) -> bool:
-        """Return whether the worker is draining or gone, and has sent nothing for a while."""
-        silent = time.monotonic() - self._active_at > _SILENT_SECONDS
-        return silent and self._call is not None and self._context.pool.is_draining(self.worker)
+    def _check_worker(self) -> None:
+        """Leave a worker that has sent nothing for a while, if it is gone."""
+        silent, pool = time.monotonic() - self._active_at, self._context.pool
+        if silent > _SILENT_SECONDS and pool.is_draining(self.worker):
+            error = f"it has left, and has sent nothing for {_SILENT_SECONDS:.0f} s"
+            self._retry_after(UnavailableError(f"worker {self.worker}: {error}"))
+        elif silent > _SUSPICIOUS_SECONDS:
+            pool.suspect(self.worker)
 
     @property
     def problem(self) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import grpc
 
 from distributed_input.api import identity
+from distributed_input.api.errors import UnavailableError
 from distributed_input.api.hashing import mix
 from distributed_input.api.proto import dispatcher_pb2, types_pb2, worker_pb2
 from distributed_input.api.stalls import KILLED, crash_text, dataset_name, stall_text
@@ -26,6 +27,7 @@ from distributed_input.link.blocks.direct_reader import DirectTransfer
 from distributed_input.link.blocks.reader import WorkerConnection
 from distributed_input.link.credentials import Credentials
 from distributed_input.link.errors import Cancelled
+from distributed_input.link.reachability import ANSWER_SECONDS, host_answers
 from distributed_input.link.serving import open_channel
 from distributed_input.link.stubs import Stub
 from distributed_input.link.tls.certificate_folder import CertificateFolder
@@ -35,6 +37,7 @@ from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCoun
 _DIRECT_RETRY_SECONDS = 60.0  # only gRPC is used for this time
 _MOST_CRASHES = 2  # workers that one split may end
 _MOST_KILLS = 3  # at one row: a kill may come from outside, and have hit the row by chance
+_PROBE_SECONDS = 1.0  # between two questions whether a worker's host answers
 _RETRY_SECONDS = 2.0  # a worker that failed is used again after this, or if no other is left
 
 
@@ -49,6 +52,9 @@ class _Member:
     open_streams: int = 0
     failed_at: float = float("-inf")
     lost: bool = False
+    unreachable: bool = False  # its host does not answer
+    probing: bool = False
+    probed_at: float = float("-inf")
     link: WorkerConnection | None = None
     direct: DirectTransfer | None = None  # the last one
 
@@ -191,6 +197,7 @@ class WorkerPool:
         with self._changed:
             now = time.monotonic()
             usable = [m for m in self._members.values() if not m.info.draining]
+            usable = [m for m in usable if not m.unreachable] or usable
             healthy = [m for m in usable if now - m.failed_at > _RETRY_SECONDS]
             candidates = {m.key: m for m in self._by_share(healthy or usable)}
             if not candidates:
@@ -255,6 +262,38 @@ class WorkerPool:
             if member is not None and not (member.lost or member.info.draining):
                 member.lost = True
                 self.lost_workers += 1
+
+    def suspect(self, worker_id: str) -> None:
+        """Find out whether the host of a worker answers, which sends nothing although it may.
+
+        It does not wait. If the host does not answer, all streams of the worker break, and it gets
+        no new one until the host answers. A worker that is slow, or that stands still, stays.
+        """
+        with self._changed:
+            member, now = self._members.get(worker_id), time.monotonic()
+            if member is None or member.probing or now - member.probed_at < _PROBE_SECONDS:
+                return
+            member.probing, member.probed_at = True, now
+        threading.Thread(target=self._probe, args=(member,), name="probe", daemon=True).start()
+
+    def _probe(self, member: _Member) -> None:
+        """Break the link of a worker whose host does not answer, and wait until it does."""
+        worker_id, answers = member.info.worker_id, False
+        while not answers:
+            began = time.monotonic()
+            answers = host_answers(member.info.address)
+            with self._changed:
+                member.unreachable = not answers
+                member.probed_at = time.monotonic()
+                member.probing = not answers and self._members.get(worker_id) is member
+                link, goes_on = member.link, member.probing
+            if not answers and link is not None:
+                error = f"worker {worker_id}: its host has not answered for {ANSWER_SECONDS} s"
+                link.abandon(UnavailableError(error))
+            if not goes_on:
+                return
+            with self._changed:  # an answer that there is no route comes at once
+                self._changed.wait(max(0.0, began + ANSWER_SECONDS - time.monotonic()))
 
     def is_draining(self, worker_id: str) -> bool:
         """Return whether a worker takes no new streams, or has left."""
@@ -362,7 +401,7 @@ class WorkerPool:
         """Return the stub of the worker whose last failure is longest ago, or None."""
         with self._changed:
             usable = [m for m in self._members.values() if not m.info.draining]
-            return min(usable, key=lambda m: m.failed_at).stub if usable else None
+            return min(usable, key=lambda m: (m.unreachable, m.failed_at)).stub if usable else None
 
     def close(self) -> None:
         """Close all channels. Open streams end with an error."""

@@ -350,6 +350,12 @@ class RecordingTrainer(NoTrainer):
         self.reports.append(what)
 
 
+@pytest.fixture(autouse=True)
+def whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let waits for rows take 1 s, which is easier to count."""
+    monkeypatch.setattr(epoch_reader, "_LOOK_SECONDS", 1.0)
+
+
 class SteppedReader:
     """A reader with given partitions. Time passes only in its waits, of 1 s for rows."""
 

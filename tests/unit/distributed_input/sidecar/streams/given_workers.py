@@ -105,5 +105,8 @@ class GivenWorkers:
     def is_draining(self, worker_id: str) -> bool:
         return self.draining
 
+    def suspect(self, worker_id: str) -> None:
+        """Ignore that a stream is silent: the worker has a host that answers."""
+
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         self.delayed.append(action)

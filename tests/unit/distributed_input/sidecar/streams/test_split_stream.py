@@ -7,6 +7,7 @@ has a test.
 from __future__ import annotations
 
 import gc
+import queue
 import threading
 import time
 import weakref
@@ -33,7 +34,7 @@ from distributed_input.link.credentials import Credentials
 from distributed_input.rows import blocks
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
-from distributed_input.sidecar.streams import split_stream
+from distributed_input.sidecar.streams import split_stream, worker_pool
 from distributed_input.sidecar.streams.split_stream import SplitStream
 from distributed_input.sidecar.streams.stream_context import StreamContext
 from distributed_input.sidecar.streams.worker_pool import WorkerPool
@@ -532,7 +533,8 @@ def test_a_worker_that_has_left_may_send_what_it_has(pool: WorkerPool) -> None:
     assert silent.called.wait(SECONDS)
     pool.update([])
     assert pool.is_draining("left")
-    assert not stream._is_abandoned(), "it has been silent for less than five seconds"
+    assert not stream.next(1)
+    assert not stream.failure, "it has been silent for less than five seconds"
     silent.released.set()
     server.stop(0)
 
@@ -547,6 +549,41 @@ def test_a_slow_stream_of_a_present_worker_stays_open(
     threading.Timer(0.8, slow.released.set).start()
     assert take_all(shared, stream) == ROWS
     assert not shared.stats.reconnects
+
+
+def test_a_silent_stream_is_opened_elsewhere_if_the_host_of_its_worker_does_not_answer(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def host_answers(address: str) -> bool:
+        asked.put(address)
+        return answers.get(timeout=SECONDS)
+
+    monkeypatch.setattr(worker_pool, "host_answers", host_answers)
+    monkeypatch.setattr(split_stream, "_SUSPICIOUS_SECONDS", 0.1)
+    silent = HangingWorker(rows=3)
+    gone, stays = serve(silent), serve(Worker(ROWS))
+    pool.update([info("gone", gone)])
+    shared = context(pool)
+    stream = open_stream(shared)
+    assert silent.called.wait(SECONDS)
+    pool.update([info("gone", gone), info("stays", stays)])
+    answers.put(False)
+    assert take_all(shared, stream) == ROWS
+    assert shared.stats.reconnects == Counter(UnavailableError=1)
+    assert asked.get(timeout=SECONDS) == info("gone", gone).address
+    assert pool.lost_workers == 1
+    keys = ((1, 2, 3, 4),)
+    monkeypatch.setattr(worker_pool, "_RETRY_SECONDS", -1.0)
+    chosen = [pool.acquire(keys, key) for key in keys[0]]
+    assert {one[0] for one in chosen if one} == {"stays"}, "no new stream goes to that host"
+    answers.put(True)
+    eventually(lambda: not pool._members["gone"].unreachable)
+    silent.released.set()
+    gone.stop(0)
+    stays.stop(0)
 
 
 @pytest.mark.parametrize("draining", [False, True])

@@ -118,6 +118,48 @@ def test_a_worker_that_failed_is_used_again_after_a_while(
     assert [acquire(pool, key) for key in KEYS[0]] == before
 
 
+def test_the_host_of_a_silent_worker_is_asked_once_at_a_time(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(worker_pool, "host_answers", lambda one: asked.append(one) is None)
+    pool.update([worker("slow")])
+    for _ in range(3):
+        pool.suspect("slow")
+        eventually(lambda: not pool._members["slow"].probing)
+    pool.suspect("unknown")
+    assert asked == ["127.0.0.1:9"]
+    assert not pool._members["slow"].unreachable
+
+
+def test_a_worker_whose_host_does_not_answer_is_used_if_no_other_is_left(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, before = threading.Semaphore(0), running("probe")
+
+    def host_answers(address: str) -> bool:
+        tried.release()
+        return False
+
+    monkeypatch.setattr(worker_pool, "host_answers", host_answers)
+    monkeypatch.setattr(worker_pool, "ANSWER_SECONDS", 0.01)
+    pool.update([worker("a"), worker("b")])
+    pool.suspect("a")
+    assert all(tried.acquire(timeout=SECONDS) for _ in range(3)), "it is asked again and again"
+    assert {acquire(pool, key) for key in KEYS[0]} == {"b"}
+    assert pool.any_stub() is pool._members["b"].stub
+    pool.update([worker("a")])
+    for _ in KEYS[0]:
+        pool.release("b", failed=False)
+    assert {acquire(pool, key) for key in KEYS[0]} == {"a"}
+    for _ in KEYS[0]:
+        pool.release("a", failed=False)
+    (probe,) = running("probe") - before
+    pool.update([])
+    probe.join(SECONDS)
+    assert not probe.is_alive(), "a worker that has left is not asked for"
+
+
 def test_a_worker_that_left_stays_until_its_streams_have_ended(pool: WorkerPool) -> None:
     pool.update([worker("a")])
     assert acquire(pool) == "a"
@@ -225,16 +267,16 @@ def test_no_action_is_called_under_the_lock_of_the_pool(pool: WorkerPool) -> Non
     assert done.wait(2 * SECONDS)
 
 
-def timers() -> int:
-    return sum(thread.name == "later" for thread in threading.enumerate())
+def running(name: str) -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == name}
 
 
 def test_the_thread_ends_when_no_action_is_left(pool: WorkerPool) -> None:
-    before = timers()
+    before = running("later")  # that of an earlier test may still end
     done = threading.Event()
     pool.later(0.02, done.set)
     assert done.wait(SECONDS)
-    eventually(lambda: timers() == before)
+    eventually(lambda: running("later") <= before)
     done.clear()
     pool.later(0.0, done.set)
     assert done.wait(SECONDS), "it starts again"
@@ -254,12 +296,12 @@ def test_an_action_that_was_called_is_not_kept(pool: WorkerPool) -> None:
 
 
 def test_a_closed_pool_calls_no_action(pool: WorkerPool) -> None:
-    before = timers()
+    before = running("later")  # that of an earlier test may still end
     called: list[int] = []
     pool.later(0.05, lambda: called.append(1))
     pool.close()
     pool.later(0.0, lambda: called.append(2))
-    eventually(lambda: timers() == before)
+    eventually(lambda: running("later") <= before)
     assert not threading.Event().wait(0.1)  # the time of the first action has come
     assert not called
 
