@@ -45,10 +45,17 @@ _BINARIES = {
     # Controllers of trainers.
     "trainers": ("trainer", "mpi-operator"),
     "training-operator": ("training-operator",),
+    "lws": ("lws",),
+    "kuberay": ("ray-operator",),
     # Signs images: `make signatures`.
     "cosign": ("cosign",),
 }
-_FOLDERS = {"server": "etcd", "operator": "keda", "trainer-controller-manager": "trainer"}
+_FOLDERS = {
+    "server": "etcd",
+    "operator": "keda",
+    "trainer-controller-manager": "trainer",
+    "cmd": "lws",
+}
 """Other names of binaries: `go build` names them after their folders."""
 _MODULE_OF = {binary: module for module, names in _BINARIES.items() for binary in names}
 # The version to download if the machine's Go is missing or too old.
@@ -60,7 +67,10 @@ _BUILD_SECONDS = 45 * 60.0
 NAMES = tuple(_MODULE_OF)
 """Valid arguments of `binary`."""
 STORAGE_NAMES = ("versitygw", "fake-gcs-server")
-ECOSYSTEM_NAMES = ("kueue", "jobset", "keda", *_BINARIES["trainers"], "training-operator")
+ECOSYSTEM_NAMES = (
+    *("kueue", "jobset", "keda", *_BINARIES["trainers"]),
+    *("training-operator", "lws", "ray-operator"),
+)
 SIGNING_NAMES = ("cosign",)
 ISSUER_NAMES = ("cert-manager",)
 _SEPARATE = (*ECOSYSTEM_NAMES, *SIGNING_NAMES, *ISSUER_NAMES)

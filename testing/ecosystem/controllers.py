@@ -1,4 +1,4 @@
-"""Runs Kueue's and JobSet's controller as a process, with the objects of their own charts.
+"""Runs the controller of Kueue, JobSet or LWS as a process, with the objects of its own chart.
 
     with run_controller("kueue", plane, folder):
         ...
@@ -40,6 +40,8 @@ _PATHS = {
     "trainer": "github.com/kubeflow/trainer/v2",
     "mpi-operator": "github.com/kubeflow/mpi-operator",
     "training-operator": "github.com/kubeflow/training-operator",
+    "lws": "sigs.k8s.io/lws",
+    "ray-operator": "github.com/ray-project/kuberay/ray-operator",
 }
 _CONFIGURATIONS: dict[str, Json] = {
     "kueue": {
@@ -51,6 +53,7 @@ _CONFIGURATIONS: dict[str, Json] = {
         },
     },
     "jobset": {"apiVersion": "config.jobset.x-k8s.io/v1alpha1"},
+    "lws": {"apiVersion": "config.lws.x-k8s.io/v1alpha1"},
 }
 _KINDS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",

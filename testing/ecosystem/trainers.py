@@ -83,6 +83,17 @@ def run_trainer(plane: ControlPlane, folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def run_kuberay(plane: ControlPlane, folder: Path) -> Iterator[None]:
+    """Run KubeRay's controllers, which number the pods of a group."""
+    install_files(plane, "ray-operator", "config/crd/bases/ray.io_*.yaml")
+    (health,) = free_ports(1)
+    flags = (_health(health), "--metrics-addr=0", "--enable-leader-election=false")
+    flags += ("--feature-gates=RayMultiHostIndexing=true",)  # since 1.6 it is the default
+    with _run("ray-operator", plane, folder, health, "/readyz", *flags):
+        yield
+
+
 def runtime(name: str) -> Json:
     """Return a runtime of Kubeflow Trainer's module."""
     folder = module_folder("trainer") / "manifests/base/runtimes"

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from testing.ecosystem.controllers import run_controller
-from testing.ecosystem.trainers import run_mpi_operator, run_trainer, run_training_operator
+from testing.ecosystem.trainers import (
+    run_kuberay,
+    run_mpi_operator,
+    run_trainer,
+    run_training_operator,
+)
 from testing.operator.cluster import Cluster
 from testing.operator.webhooks import Webhook, run_webhook
 from tests.operator.conftest import cluster
@@ -47,6 +52,20 @@ def mpi(control_plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def trainer(control_plane, jobset, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Run Kubeflow Trainer's controllers."""
     with run_trainer(control_plane, tmp_path_factory.mktemp("trainer")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def lws(control_plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run LeaderWorkerSet's controller."""
+    with run_controller("lws", control_plane, tmp_path_factory.mktemp("lws")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def kuberay(control_plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run KubeRay's controllers."""
+    with run_kuberay(control_plane, tmp_path_factory.mktemp("kuberay")):
         yield
 
 

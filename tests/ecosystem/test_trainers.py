@@ -20,8 +20,6 @@ from testing.operator.webhooks import Webhook, consumer_identity, find_sidecar
 
 Json = dict[str, Any]
 Rank = Callable[[Webhook, Json], int]
-PODS = 4
-"""Trainers of each example."""
 _RUNTIMES = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
 
 
@@ -44,6 +42,18 @@ def _line_of_hostfile(hook: Webhook, pod: Json) -> int:
     return hosts.index(pod["metadata"]["name"])
 
 
+def _index_in_groups(_: Webhook, pod: Json) -> int:
+    labels = pod["metadata"]["labels"]
+    prefix = "leaderworkerset.sigs.k8s.io/"
+    (size,) = {one["value"] for one in pod["spec"]["containers"][0]["env"]
+               if one["name"] == "LWS_GROUP_SIZE"}  # fmt: skip
+    return int(labels[f"{prefix}group-index"]) * int(size) + int(labels[f"{prefix}worker-index"])
+
+
+def _ray_replica(_: Webhook, pod: Json) -> int:
+    return int(pod["metadata"]["labels"]["ray.io/worker-group-replica-index"])
+
+
 @dataclass(frozen=True)
 class Case:
     """A kind of docs/controllers.md.
@@ -52,16 +62,22 @@ class Case:
         controller: the fixture that runs its controller.
         label: of the trainer pods.
         rank: returns the rank that the controller gives a pod.
+        pods: trainers of the example.
     """
 
     controller: str
     label: str
     rank: Rank
+    pods: int = 4
 
 
 CASES = {
     "PyTorchJob": Case("pytorch", "training.kubeflow.org/job-name=pytorchjob", _node_rank),
     "MPIJob": Case("mpi", "training.kubeflow.org/job-role=worker", _line_of_hostfile),
+    "LeaderWorkerSet": Case(
+        "lws", "leaderworkerset.sigs.k8s.io/name=leaderworkerset", _index_in_groups, 6
+    ),
+    "RayJob": Case("kuberay", "ray.io/group=trainers", _ray_replica),
     "TrainJob": Case("trainer", "jobset.sigs.k8s.io/replicatedjob-name=node", _node_rank),
 }
 
@@ -79,8 +95,8 @@ def test_the_pods_of_a_controller_get_sidecars_with_its_ranks(
     body = documented_manifest(kind, "controllers.md")
     body["metadata"]["name"] = kind.lower()  # some controllers give pods equal names
     when_served(lambda: hook.create(body))
-    pods = hook.wait_for_pods(case.label, PODS)
+    pods = hook.wait_for_pods(case.label, case.pods)
     found = {one["metadata"]["name"]: consumer_identity(one, find_sidecar(one)) for one in pods}
-    expected = {one["metadata"]["name"]: (case.rank(hook, one), PODS) for one in pods}
+    expected = {one["metadata"]["name"]: (case.rank(hook, one), case.pods) for one in pods}
     assert found == expected
-    assert sorted(found.values()) == [(index, PODS) for index in range(PODS)]
+    assert sorted(found.values()) == [(index, case.pods) for index in range(case.pods)]

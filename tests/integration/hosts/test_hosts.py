@@ -118,3 +118,16 @@ def test_without_root_or_programs_the_error_says_so(monkeypatch):
     monkeypatch.setattr(hosts.shutil, "which", lambda program: None if program == "ip" else "x")
     with pytest.raises(HostsError, match="need the programs: ip"), network([]):
         pass
+
+
+@needs_namespaces
+def test_a_shell_runs_on_the_first_host_and_knows_the_others():
+    command = [sys.executable, "-m", "testing.hosts", "shell", "3"]
+    lines = "ip -4 -o address show eth0\n$HOST3 ip -4 -o address show eth0\necho $ADDRESS3\n"
+    done = subprocess.run(
+        command, input=lines, env={**os.environ, "SHELL": "/bin/sh"}, capture_output=True, text=True
+    )
+    first, third, address = done.stdout.splitlines()
+    assert "10.77.0.1/24" in first
+    assert "10.77.0.3/24" in third
+    assert (address, done.returncode) == ("10.77.0.3", 0)
