@@ -88,9 +88,9 @@ def run_kuberay(plane: ControlPlane, folder: Path) -> Iterator[None]:
     """Run KubeRay's controllers, which number the pods of a group."""
     install_files(plane, "ray-operator", "config/crd/bases/ray.io_*.yaml")
     (health,) = free_ports(1)
-    flags = (_health(health), "--metrics-addr=0", "--enable-leader-election=false")
-    flags += ("--feature-gates=RayMultiHostIndexing=true",)  # since 1.6 it is the default
-    with _run("ray-operator", plane, folder, health, "/readyz", *flags):
+    flags = ("--metrics-addr=0", "--enable-leader-election=false", _health(health))
+    numbers = "--feature-gates=RayMultiHostIndexing=true"  # since 1.6 it is the default
+    with _run("ray-operator", plane, folder, health, "/readyz", numbers, *flags):
         yield
 
 

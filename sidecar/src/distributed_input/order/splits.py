@@ -14,11 +14,12 @@ epoch alone. So every process can compute it, and no process has to store it:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 
+import numpy as np
+
 from distributed_input.api.errors import ConfigError
-from distributed_input.api.hashing import mix
+from distributed_input.api.hashing import mix, mix_each
 from distributed_input.api.topology import default_partitions as default_partitions
 from distributed_input.api.topology import divisors as divisors
 
@@ -78,17 +79,16 @@ def place(turns: Sequence[Sequence[int]], workers: Sequence[int]) -> dict[int, i
         Worker keys by split key.
     """
     found: dict[int, int] = {}
-    total: Counter[int] = Counter()
+    keys = np.array(workers, np.uint64)
+    total = np.zeros(len(workers), np.int64)
     for turn in turns:
         most = -(-len(turn) // len(workers))
-        taken: Counter[int] = Counter()
+        taken = np.zeros_like(total)
         for split in turn:
-            free = [key for key in workers if taken[key] < most]
-            least = min(total[key] for key in free)
-            best = max(
-                (key for key in free if total[key] <= least), key=lambda key: mix(split, key)
-            )
-            found[split] = best
+            load = np.where(taken < most, total, _ENDLESS)
+            least = np.flatnonzero(load == load.min())
+            best = least[mix_each(split, keys[least]).argmax()]
+            found[split] = workers[best]
             taken[best] += 1
             total[best] += 1
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from distributed_input.api.hashing import mix
+import numpy as np
+
+from distributed_input.api.hashing import mix, mix_each
 
 
 def test_the_hash_never_changes() -> None:
@@ -11,6 +13,13 @@ def test_the_hash_never_changes() -> None:
 
 def test_the_order_of_values_matters() -> None:
     assert mix(1, 2) != mix(2, 1)
+
+
+def test_the_hashes_of_many_values_are_those_of_each() -> None:
+    seconds = [0, 1, 2, 2**63 + 5, 2**64 - 1]
+    for first in (0, 7, 2**64 - 1):
+        expected = [mix(first, second) for second in seconds]
+        assert mix_each(first, np.array(seconds, np.uint64)).tolist() == expected
 
 
 EXPECTED = [
