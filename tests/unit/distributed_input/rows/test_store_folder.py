@@ -20,12 +20,12 @@ def publish(folder: StoreFolder, name: str, seconds: float = 1.0) -> SplitFile:
     file.write([block_of(0, 100)])
     file.finish(ABOUT)
     folder.count(file.size)
-    folder.publish(name, file, seconds)
+    folder.publish(name, file.path, file.size, seconds)
     return file
 
 
 def names(folder: StoreFolder) -> list[str]:
-    return sorted(path.name.partition(".")[0] for path, _ in folder.entries())
+    return sorted(entry.path.name.partition(".")[0] for entry in folder.entries())
 
 
 def room_for(splits: int, path: Path) -> StoreFolder:
@@ -40,7 +40,7 @@ def test_a_split_is_visible_when_it_is_published(tmp_path: Path) -> None:
     file = folder.create("split")
     assert folder.open("a") is None
     file.finish(ABOUT)
-    folder.publish("a", file, 1.0)
+    folder.publish("a", file.path, file.size, 1.0)
     stored = folder.open("a")
     assert stored is not None
     assert stored.about == ABOUT._replace(blocks=[])

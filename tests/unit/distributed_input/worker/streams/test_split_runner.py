@@ -108,6 +108,8 @@ class Splits:
         batch: int,
         most: int,
         inline: Callable[[], bool],
+        _guards: Any = None,
+        may_write: bool = False,
     ) -> SplitIterator:
         self.opened.append(batch)
         self.inline.append(inline())
@@ -129,9 +131,9 @@ class GuardedSplits(Splits):
 
     guards: list[Any] = field(default_factory=list)
 
-    def open(self, *of: Any) -> SplitIterator:
-        self.guards += [*of[7:], None][:1]
-        return super().open(*of[:7])
+    def open(self, *of: Any, **others: Any) -> SplitIterator:
+        self.guards.append(of[7])
+        return super().open(*of, **others)
 
 
 def request_of(start: int = 0, token: bytes = b"", **fields: Any) -> worker_pb2.StreamRequest:
