@@ -32,11 +32,15 @@ def boundary() -> Callable[[tf.data.Dataset], tf.data.Dataset]:
     """
 
     def mark(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        options = tf.data.Options()
-        options.framework_type = [_MARK]  # TensorFlow only counts it
-        return dataset.with_options(options)
+        return dataset.with_options(_options())
 
     return mark
+
+
+def _options() -> tf.data.Options:
+    options = tf.data.Options()
+    options.framework_type = [_MARK]  # TensorFlow only counts it
+    return options
 
 
 def has_boundary(graph_def: GraphDef) -> bool:
@@ -99,6 +103,6 @@ def _last_marks(graph_def: GraphDef) -> Iterator[tuple[NodeDef, bool]]:
 def _is_mark(node: NodeDef) -> bool:
     if node.op != _OPTIONS:
         return False
-    found = tf.data.Options()._to_proto()  # noqa: SLF001 - there is no public one
-    found.ParseFromString(node.attr[_OPTIONS_ATTR].s)
-    return list(found.framework_type) == [_MARK]
+    expected = _options()._to_proto()  # noqa: SLF001 - there is no public one
+    found = type(expected).FromString(node.attr[_OPTIONS_ATTR].s)
+    return bool(found == expected)  # the user may copy options, and change some

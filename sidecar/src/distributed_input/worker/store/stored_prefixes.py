@@ -95,13 +95,13 @@ class StoredPrefixes:
             name = name_of(of.graph)
             found = within(_OPEN_SECONDS, "open stored rows", lambda: self._open(name, of.files))
             if isinstance(found, StoredSplit):
-                return _Reading(self, name, found)
+                return _PrefixReading(self, name, found)
             if found is None:
                 self._log_once(job, "it reads too many files, or something else than files")
             if found is None or not may_write or not are_old(found) or self._refused.get(name):
                 return None
             about = Description(dataset_name(job), 0, split, 0, 0, 0.0, found)
-            return _Writing(self, name, about)
+            return _PrefixWriting(self, name, about)
         except (OSError, StateTimeoutError, RuntimeError) as error:  # no thread can start
             self.pause(error)
             return None
@@ -163,7 +163,7 @@ class StoredPrefixes:
         _log.info("not storing the rows before a boundary", name=name, cause=why)
 
 
-class _Reading:
+class _PrefixReading:
     """Complete files that an iterator reads."""
 
     is_new = False
@@ -176,9 +176,7 @@ class _Reading:
     def iterate(self, elements: Iterator[Any]) -> Iterator[Any]:
         """See `BoundaryFiles`."""
         try:
-            for element in elements:
-                self._found.check_data(0)
-                yield element
+            yield from elements
             self._found.check_data(0)  # TensorFlow takes the end of a file for that of rows
         except Exception as error:
             self._store.remove_damaged(self._name, error)
@@ -187,7 +185,7 @@ class _Reading:
         self._store.counts["bytes"] += self._found.size
 
 
-class _Writing:
+class _PrefixWriting:
     """New files that an iterator writes. The thread of the queue measures and publishes them."""
 
     is_new = True

@@ -1,4 +1,7 @@
-"""What is before a boundary is read instead of computed, and rows are those without a store."""
+"""What is before a boundary is read instead of computed, and rows are those without a store.
+
+This module is long because one module of entry points serves all tests.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.graph.boundaries import boundary
+from distributed_input.graph.export import export_job
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.worker.datasets.describe import describe
@@ -23,7 +29,7 @@ from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.store import file_versions, stored_prefixes
 from distributed_input.worker.store.block_store import BlockStore
 from distributed_input.worker.streams.split_runner import SplitRunner, behind
-from tests.unit.distributed_input.graph.graphcases import module_of, write_files
+from tests.unit.distributed_input.graph.graphcases import module_of, with_policy, write_files
 
 SECONDS = 20.0
 ROWS = 30
@@ -106,6 +112,14 @@ def nested(context, folder):
     return rows.flat_map(
         lambda one: tf.data.Dataset.from_tensors(one).apply(distributed_input.boundary()))
 
+def counted(context, folder):
+    count = tf.Variable(0)
+    rows = records(context, folder).apply(distributed_input.boundary())
+    return rows.map(lambda one: (one, count.assign_add(1)))
+
+def endless(context, folder):
+    return records(context, folder).apply(distributed_input.boundary()).repeat()
+
 def by_epoch(context, folder):
     epoch = context.epoch
     rows = records(context, folder).map(lambda one: (one, epoch))
@@ -116,11 +130,13 @@ def by_epoch(context, folder):
 class Worker:
     """A worker with a store."""
 
-    def __init__(self, folder: Path, max_bytes: int = 1 << 24, store: str = "store") -> None:
+    def __init__(
+        self, folder: Path, max_bytes: int = 1 << 24, store: str = "store", dataset: bytes = b""
+    ) -> None:
         self.folder = folder
         self.store = BlockStore(folder / store, max_bytes)
         self.opener = opener = SplitOpener(
-            lambda _: b"", folder / "arrays", prefixes=self.store.prefixes
+            lambda _: dataset, folder / "arrays", prefixes=self.store.prefixes
         )
         (folder / "arrays").mkdir(exist_ok=True)
         self.runner = SplitRunner(opener, SplitStates())
@@ -159,11 +175,16 @@ def rows_of(blocks: Iterator[RowBlock]) -> bytes:
 
 
 def request_of(
-    folder: Path, function: str, epoch: int = 0, split: int = 1, args: Any = None
+    folder: Path,
+    function: str,
+    epoch: int = 0,
+    split: int = 1,
+    args: Any = None,
+    partitions: int = 1,
 ) -> worker_pb2.StreamRequest:
     arguments = json.dumps({"folder": str(folder), **(args or {})})
     entry = types_pb2.EntryPoint(target=f"boundaries_of_test:{function}", args_json=arguments)
-    job = types_pb2.Job(name="any", entry_point=entry, num_splits=2, partitions=1)
+    job = types_pb2.Job(name="any", entry_point=entry, num_splits=2, partitions=partitions)
     return worker_pb2.StreamRequest(job=describe(job), epoch=epoch, split=split)
 
 
@@ -241,6 +262,7 @@ def test_a_file_that_changes_meanwhile_is_not_stored(folder: Path) -> None:
         ("shared", "share a pass"),
         ("nested", "is in a function"),
         ("by_epoch", "reads the epoch"),
+        ("counted", "keep a state"),
     ],
 )
 def test_what_is_not_certain_is_computed(
@@ -255,6 +277,42 @@ def test_what_is_not_certain_is_computed(
     fields = [one.__dict__["fields"] for one in caplog.records if one.name.endswith("store")]
     (found,) = (one["cause"] for one in fields)
     assert cause in found
+
+
+def test_a_split_that_never_ends_is_computed(folder: Path) -> None:
+    worker = Worker(folder)
+    opened = worker.opener.open(
+        request_of(folder, "endless", partitions=2).job, 0, 0, 1, 0, may_write=True
+    )
+    assert opened.state is not None
+
+
+def test_large_arrays_count_by_their_content(folder: Path) -> None:
+    """They are in a graph, or in files if several splits that a worker opens have them."""
+    first, second = Worker(folder), Worker(folder)
+    first.read("pipeline", split=0)
+    first.read("pipeline", split=1)
+    second.read("pipeline", split=1)
+    assert (first.counts, second.counts) == ((2, False, 0), (0, True, 0))
+
+
+def test_a_dataset_of_the_trainer(folder: Path) -> None:
+    names = [f"{folder}/part{i}.tfrecord" for i in range(4)]
+    rows = tf.data.Dataset.from_tensor_slices(names).flat_map(tf.data.TFRecordDataset)
+    rows = rows.map(tf.strings.length).apply(boundary()).shuffle(8).batch(4)
+    draft = types_pb2.Job(name="any", num_splits=2, partitions=1, global_batch_size=4)
+    job, packed = export_job(draft, with_policy(rows, "FILE"))
+    job.dataset_id = "d"
+    found = []
+    for epoch in (0, 1):
+        request = worker_pb2.StreamRequest(job=job, epoch=epoch, split=1)
+        computing = SplitRunner(SplitOpener(lambda _: packed), SplitStates())
+        worker = Worker(folder, dataset=packed)
+        found.append(rows_of(worker.blocks(request)))
+        assert found[-1] == rows_of(computing.blocks(request, StreamCounters()))
+        assert worker.store.flush(SECONDS)
+        assert worker.counts == (1 - epoch, epoch > 0, 0)
+    assert found[0] != found[1]
 
 
 def data_file(folder: Path, name: str = "rows.data-00000-of-00001") -> Path:
@@ -294,6 +352,16 @@ def test_damaged_files_are_computed_again(
     assert worker.read("pipeline", 0) == expected[0]  # writes, if the damage was found while rows
     assert worker.read("pipeline", 1) == expected[1]  # were sent
     assert worker.counts == (2, True, 1)
+
+
+def test_damage_of_small_files_is_found_before_rows_are_sent(folder: Path) -> None:
+    worker = Worker(folder)
+    worker.read("pipeline")
+    data = bytearray(data_file(folder).read_bytes())
+    data[0] ^= 1
+    data_file(folder).write_bytes(data)
+    worker.opener.open(request_of(folder, "pipeline").job, 0, 0, 1, 0)
+    assert worker.counts[2] == 1
 
 
 @pytest.mark.parametrize("how", ["cut", "removed"])
@@ -441,6 +509,8 @@ def test_a_full_disk_costs_no_rows(folder: Path, caplog: pytest.LogCaptureFixtur
         assert worker.read("pipeline", 1) == computed(folder, "pipeline", 1)
         assert worker.counts == (0, False, 0)
         assert worker.files() == []
+        job = request_of(folder, "pipeline").job
+        assert worker.opener.open(job, 0, 0, 1, 0, may_write=True).state is not None
         assert caplog.text.count("cannot store rows") == 1
     finally:
         subprocess.run(["umount", str(folder / "store")], check=True)
