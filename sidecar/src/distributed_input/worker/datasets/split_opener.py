@@ -319,8 +319,8 @@ class SplitOpener:
             UnknownFilesError: they cannot be stored.
         """
         job = of.job
-        if job.infinite or job.varies:
-            raise UnknownFilesError("it never ends, or its function reads the epoch")
+        if job.infinite or job.varies or job.HasField("bad_records"):
+            raise UnknownFilesError("it never ends, skips records, or its function reads the epoch")
         if found.is_serial:
             raise UnknownFilesError("it has ops that keep a state")
         if sharding.find_record_shard(found.graph, job.num_splits, of.split, job.batched):

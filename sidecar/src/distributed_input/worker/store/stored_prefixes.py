@@ -20,7 +20,6 @@ from typing import Any
 
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import dataset_name
-from distributed_input.graph.analysis.files_read import UnknownFilesError
 from distributed_input.rows.store_folder import StoreFolder, delete, size_of
 from distributed_input.rows.stored_split import (
     ABOUT,
@@ -113,7 +112,7 @@ class StoredPrefixes:
         if found is None:
             try:
                 found = sources()
-            except UnknownFilesError as error:
+            except Exception as error:  # noqa: BLE001 - the rows are computed without files
                 found = str(error)
             self._known.put(key, found, 1 if isinstance(found, str) else 1 + len(found.files))
         if isinstance(found, str):

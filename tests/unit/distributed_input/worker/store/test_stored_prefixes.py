@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from distributed_input.api.errors import DatasetFnError
 from distributed_input.api.proto import types_pb2, worker_pb2
+from distributed_input.graph import boundaries
 from distributed_input.graph.boundaries import boundary
 from distributed_input.graph.export import export_job
 from distributed_input.link.blocks.open_streams import StreamCounters
@@ -285,6 +286,25 @@ def test_a_split_that_never_ends_is_computed(folder: Path) -> None:
         request_of(folder, "endless", partitions=2).job, 0, 0, 1, 0, may_write=True
     )
     assert opened.state is not None
+
+
+def test_a_split_that_skips_records_is_computed(folder: Path) -> None:
+    job = request_of(folder, "pipeline").job
+    job.bad_records.per_split = 1
+    opened = Worker(folder).opener.open(job, 0, 0, 1, 0, may_write=True)
+    assert opened.state is not None
+
+
+def test_a_graph_that_cannot_be_analyzed_is_computed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("an op of another release")
+
+    monkeypatch.setattr(boundaries, "before", fail)
+    worker = Worker(folder)
+    assert worker.read("pipeline") == computed(folder, "pipeline")
+    assert worker.files() == []
 
 
 def test_large_arrays_count_by_their_content(folder: Path) -> None:
