@@ -85,7 +85,7 @@ def _find(graph_def: GraphDef) -> NodeDef:
 
 
 def _last_marks(graph_def: GraphDef) -> Iterator[tuple[NodeDef, bool]]:
-    """Yield the boundaries without another one behind them, and whether a shard is behind them."""
+    """Yield each boundary that no other boundary follows, and whether a shard follows it."""
     main = main_scope(graph_def)
     stack, seen = [(main.output, False)], set()
     while stack:
