@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from distributed_input.api.proto import types_pb2
 from distributed_input.order.jobs import DatasetFacts, complete
 from distributed_input.order.mixture_jobs import combine, source_draft
 from distributed_input.rows.elements import ElementSpec, Leaf
+from distributed_input.worker.datasets.boundary_files import BoundaryError
 from distributed_input.worker.states.saved_state import KEY_BYTES
 from testing.chaos import rows
 
@@ -108,6 +110,7 @@ class NumpySplits:
         self, pid: int, work: Callable[[int], None], fails: Callable[[int, int], bool]
     ) -> None:
         self._pid, self._work, self._fails = pid, work, fails
+        self._has_boundary = True  # whose files fail once
 
     def keep(self, *_: object) -> None:
         """Keep nothing; see `SplitOpener.keep`."""
@@ -121,8 +124,13 @@ class NumpySplits:
         batch_rows: int,
         skipped: int = 0,
         inline: Callable[[], bool] = bool,
+        _guards: None = None,
+        may_write: bool = False,
     ) -> Any:
-        """Return the elements of a split; see `SplitOpener.open`. Odd splits can skip rows."""
+        """Return the elements of a split; see `SplitOpener.open`.
+
+        Odd splits can skip rows. Every third one writes the files of a boundary, and cannot.
+        """
         from distributed_input.worker.datasets.split_iterator import SplitIterator
 
         row = ElementSpec.from_json(job.row_spec)
@@ -137,6 +145,8 @@ class NumpySplits:
 
         if arguments.get("flaky"):
             return SplitIterator(elements(0), row, bool(batch_rows))
+        if may_write and self._has_boundary and split % 3 == 1:
+            return SplitIterator(self._unwritable(elements(0)), row, bool(batch_rows))
         skipped -= skipped % split if split % 2 else skipped
         if skipped:
             behind = elements(skipped)
@@ -162,6 +172,11 @@ class NumpySplits:
             if self._fails(split, number):
                 raise UserError(f"row {number} of split {split} cannot be read")
             yield element(seed, epoch, split, number, arguments["size"], arguments["texts"])
+
+    def _unwritable(self, elements: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        yield from itertools.islice(elements, 3)
+        self._has_boundary = False
+        raise BoundaryError("the disk is full")
 
     def _single(self, elements: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for each in elements:

@@ -43,6 +43,10 @@ TESTED_ELSEWHERE = {
     "distributed_input/runner/processes/process_group.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/processes/trainers.py": f"{_RUN}/test_run_supervision.py",
     "distributed_input/runner/supervisor.py": f"{_RUN}/test_run_supervision.py",
+    # Contracts that have no code.
+    "distributed_input/worker/datasets/boundary_files.py": (
+        f"{_UNIT}/worker/store/test_stored_prefixes.py"
+    ),
     "distributed_input/worker/serve.py": "tests/integration/delivery/test_exactly_once.py",
     "distributed_input_operator/controller/control_loop.py": (
         "tests/operator/test_missed_deletions.py"

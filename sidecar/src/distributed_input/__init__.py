@@ -35,6 +35,7 @@ from distributed_input.trainer.lineage import Lineage
 if TYPE_CHECKING:
     from distributed_input import keras as keras
     from distributed_input import transformers as transformers
+    from distributed_input.graph.boundaries import boundary
     from distributed_input.graph.sequence_packing import pack
     from distributed_input.runner.local import LocalRun, local
 
@@ -58,6 +59,7 @@ __all__ = [
     "SpecError",
     "TerminalError",
     "UnavailableError",
+    "boundary",
     "connect",
     "local",
     "pack",
@@ -67,6 +69,7 @@ _FRAMEWORKS = ("keras", "transformers")
 """Packages with a module of the same name here."""
 _LATER = {
     **{name: f"distributed_input.{name}" for name in _FRAMEWORKS},
+    "boundary": "distributed_input.graph.boundaries",
     "local": "distributed_input.runner.local",
     "LocalRun": "distributed_input.runner.local",
     "pack": "distributed_input.graph.sequence_packing",

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+import distributed_input
+
 
 def _sharded(dataset: tf.data.Dataset, ctx: Any) -> tf.data.Dataset:
     return dataset.shard(ctx.num_input_pipelines, ctx.input_pipeline_id)
@@ -110,6 +112,14 @@ def listed(ctx: Any, pattern: str, padding: int = 0) -> tf.data.Dataset:
             "padding": tf.zeros([padding], tf.uint8),
         }
     )
+
+
+def bounded(ctx: Any, pattern: str) -> tf.data.Dataset:
+    """Read files as `listed` does, and shuffle the rows behind a boundary."""
+    files = _sharded(tf.data.Dataset.list_files(pattern, shuffle=False), ctx)
+    rows = files.interleave(tf.data.TFRecordDataset, cycle_length=2)
+    rows = rows.map(lambda record: {"id": tf.io.decode_raw(record, tf.int64)[0]})
+    return rows.apply(distributed_input.boundary()).shuffle(16)
 
 
 def write_files(folder: Any, sizes: Sequence[int]) -> str:

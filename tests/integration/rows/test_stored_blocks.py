@@ -94,6 +94,22 @@ def test_a_second_job_computes_nothing(folder: Path) -> None:
     assert second.stored["bytes"] >= 8 * sum(SIZES)
 
 
+def test_a_job_of_another_seed_reads_what_is_before_a_boundary(folder: Path) -> None:
+    def bounded(seed: int) -> Any:
+        arguments = {"pattern": f"{folder}/part-*.tfrecord"}
+        return spec("rows:bounded", arguments, numSplits=SPLITS, seed=seed, **FIELDS)
+
+    first, _ = read(folder / "store", bounded(1))
+    assert len(list((folder / "store").glob("*.rows/rows.index"))) == SPLITS
+    second, _ = read(folder / "store", bounded(2))
+    computed, _ = read(folder / "other", bounded(2))
+    assert second.ids == computed.ids != first.ids
+    assert sorted(second.ids) == list(range(sum(SIZES)))
+    assert second.stored["rows"] == 0
+    assert second.stored["bytes"] > 0
+    assert computed.stored["bytes"] == 0
+
+
 def test_a_file_that_has_changed_is_read_again(folder: Path) -> None:
     first, _ = read(folder / "store", listed(folder))
     rows.write_files(folder, [*SIZES[:-1], SIZES[-1] + 3])

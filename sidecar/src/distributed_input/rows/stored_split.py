@@ -4,10 +4,14 @@
 
 The description has the place and the digest of each block. A file is written under another name and
 renamed when it is complete.
+
+What is before a boundary is a folder: files that TensorFlow has written, and such a file without
+blocks, whose description has their digests.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -22,9 +26,12 @@ from distributed_input.rows import blocks as encoding
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.prefix import Prefix
 
+ABOUT = "about"
+"""Name of the description in a folder."""
 FORMAT = 1
 """Version of the files. Splits of another one are not found."""
 _MAGIC = b"DIB1"
+_PART_BYTES = 1 << 20
 _END = struct.Struct("<Q16s4s")
 
 Version = list[str | int]
@@ -58,6 +65,7 @@ class Description(NamedTuple):
         seconds: CPU time that they cost.
         files: versions of the files that it was computed from.
         blocks: places of the blocks, by row.
+        data: name, bytes and digest of each file of TensorFlow.
     """
 
     dataset: str
@@ -68,6 +76,7 @@ class Description(NamedTuple):
     seconds: float
     files: list[Version]
     blocks: Sequence[_BlockPlace] = ()
+    data: Sequence[tuple[str, int, str]] = ()
 
     @property
     def end(self) -> Prefix:
@@ -79,35 +88,55 @@ class StoredSplit:
     """A stored split that is open, so that it stays readable when it is removed.
 
     Attributes:
+        path: its file or folder.
         about: its description.
-        size: bytes of its file.
+        size: bytes of its files.
 
     Raises:
-        OSError: the file cannot be opened. FileNotFoundError: there is none.
+        OSError: a file cannot be opened. FileNotFoundError: there is none.
         StoreError: it is damaged.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] = open(path, "rb", buffering=0)  # noqa: SIM115 - see close
-        self.size = os.fstat(self._file.fileno()).st_size
-        try:
-            self.about = self._description()
-        except BaseException:
-            self._file.close()
-            raise
+        self.path = path
+        is_folder = path.is_dir()
+        with contextlib.ExitStack() as opened:
+            try:
+                self._file = opened.enter_context(_open(path / ABOUT if is_folder else path))
+                self.about = self._description()
+                data = [path / name for name, *_ in self.about.data]
+                self._data = [opened.enter_context(_open(one)) for one in data]
+            except FileNotFoundError as error:
+                if is_folder and path.exists():
+                    raise StoreError(f"a file is missing: {error.filename}") from error
+                raise
+            self.size = sum(os.fstat(file.fileno()).st_size for file in (self._file, *self._data))
+            self._opened = opened.pop_all()
 
     def _description(self) -> Description:
-        size = self.size
+        size = os.fstat(self._file.fileno()).st_size
         length, digest, magic = _END.unpack(self._read(size - _END.size, _END.size))
         text = self._read(size - _END.size - length, length)
         if magic != _MAGIC or digest != xxhash.xxh3_128_digest(text):
             raise StoreError("its description is damaged")
         found = Description(**json.loads(text))
-        return found._replace(blocks=[_BlockPlace(*one) for one in found.blocks])
+        blocks = [_BlockPlace(*one) for one in found.blocks]
+        return found._replace(blocks=blocks, data=tuple((*one,) for one in found.data))
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the files."""
+        self._opened.close()
+
+    def check_data(self, most: float) -> None:
+        """Check the sizes of TensorFlow's files, and the digests of those of at most `most` bytes.
+
+        Raises as `blocks`.
+        """
+        for (name, size, digest), file in zip(self.about.data, self._data, strict=True):
+            if os.fstat(file.fileno()).st_size != size:
+                raise StoreError(f"{name} has another size")
+            if size <= most and digest_of(file) != digest:
+                raise StoreError(f"{name} is damaged")
 
     def prefix(self, rows: int) -> Prefix | None:
         """Return the first rows of the split; None if it has fewer.
@@ -119,7 +148,8 @@ class StoredSplit:
         return next(self.blocks(rows)).prefix_at(rows)
 
     def verify(self) -> None:
-        """Read all blocks. Raises as `blocks`."""
+        """Read everything. Raises as `blocks`."""
+        self.check_data(float("inf"))
         at = Prefix()
         for block in self.blocks(0):
             if at != Prefix(block.first_row, block.prefix_digest):
@@ -159,6 +189,19 @@ class StoredSplit:
         if at < 0 or size:
             raise StoreError("the file is too short")
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def digest_of(file: IO[bytes]) -> str:
+    """Return the digest of a file. Raises OSError."""
+    digest, at = xxhash.xxh3_128(), 0
+    while data := os.pread(file.fileno(), _PART_BYTES, at):
+        digest.update(data)
+        at += len(data)
+    return digest.hexdigest()
+
+
+def _open(path: Path) -> IO[bytes]:
+    return open(path, "rb", buffering=0)
 
 
 def _check(data: bytes, place: _BlockPlace) -> None:

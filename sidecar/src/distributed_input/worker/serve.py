@@ -67,11 +67,12 @@ def _serve(
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
     parallelism = args.parallelism or _cpus()
     entry_points.allow_only(args.modules.split(",") if args.modules else [])
-    splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed, parallelism)
-    states = StateFiles(Path(args.state_dir)) if args.state_dir else None
     store = None
     if args.store_dir and not args.relaxed:
         store = BlockStore(Path(args.store_dir), args.store_bytes)
+    prefixes = store.prefixes if store is not None else None
+    splits = SplitOpener(_fetcher(dispatcher), folder, args.relaxed, parallelism, prefixes)
+    states = StateFiles(Path(args.state_dir)) if args.state_dir else None
     service = WorkerService(
         splits,
         parallelism,

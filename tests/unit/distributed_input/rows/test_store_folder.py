@@ -20,12 +20,12 @@ def publish(folder: StoreFolder, name: str, seconds: float = 1.0) -> SplitFile:
     file.write([block_of(0, 100)])
     file.finish(ABOUT)
     folder.count(file.size)
-    folder.publish(name, file, seconds)
+    folder.publish(name, file.path, file.size, seconds)
     return file
 
 
 def names(folder: StoreFolder) -> list[str]:
-    return sorted(path.name.partition(".")[0] for path, _ in folder.entries())
+    return sorted(entry.path.name.partition(".")[0] for entry in folder.entries())
 
 
 def room_for(splits: int, path: Path) -> StoreFolder:
@@ -40,7 +40,7 @@ def test_a_split_is_visible_when_it_is_published(tmp_path: Path) -> None:
     file = folder.create("split")
     assert folder.open("a") is None
     file.finish(ABOUT)
-    folder.publish("a", file, 1.0)
+    folder.publish("a", file.path, file.size, 1.0)
     stored = folder.open("a")
     assert stored is not None
     assert stored.about == ABOUT._replace(blocks=[])
@@ -99,3 +99,31 @@ def test_the_folder_is_read_after_a_part_of_its_limit(
     for number in range(30):
         publish(folder, str(number))
     assert len(scans) == 3
+
+
+def publish_folder(folder: StoreFolder, name: str, nbytes: int, seconds: float) -> None:
+    path = folder.new_path("boundary")
+    path.mkdir(parents=True)
+    (path / "rows.index").write_bytes(bytes(nbytes))
+    file = SplitFile(path / "about")
+    file.finish(ABOUT._replace(data=[("rows.index", nbytes, "")]))
+    folder.count(nbytes + file.size)
+    folder.publish(name, path, nbytes + file.size, seconds)
+
+
+def test_a_folder_with_the_files_of_a_boundary_counts_and_is_removed(tmp_path: Path) -> None:
+    folder = StoreFolder(tmp_path, 100_000)
+    publish_folder(folder, "a", 40_000, 1.0)
+    publish_folder(folder, "b", 40_000, 2.0)
+    with pytest.raises(OSError, match="not empty"):
+        publish_folder(folder, "a", 1, 1.0)
+    stored = folder.open("a")
+    assert stored is not None
+    assert stored.size > 40_000
+    publish_folder(folder, "c", 40_000, 3.0)
+    assert [name for name in names(folder) if name in "abc"] == ["b", "c"]
+    assert stored.about.dataset == ABOUT.dataset  # open files stay readable
+    stored.check_data(0)
+    stored.close()
+    folder.remove("b")
+    assert folder.open("b") is None

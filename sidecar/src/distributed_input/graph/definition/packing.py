@@ -69,6 +69,18 @@ def load_bare(dataset: types_pb2.GraphDataset, split: int) -> GraphDef:
         return tf.compat.v1.GraphDef.FromString(_decompressed(data))
 
 
+def without_arrays(graph_def: GraphDef) -> GraphDef:
+    """Return a graph with hashes in place of its large constants, wherever they are stored."""
+    out = node_defs.copy_of(graph_def)
+    for node, name, _ in _large_constants(out):
+        _remove_value(node, name)
+    for node in _constants(out):
+        if _NAME in node.attr:
+            node.attr.pop("value", None)
+            node.attr.pop(_NUMBER, None)
+    return out
+
+
 def store_arrays(
     graph_def: GraphDef, is_shared: Callable[[str], bool], folder: Path | None = None
 ) -> GraphDef:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from distributed_input.api.errors import ConfigError
-from distributed_input.rows.store_folder import SUFFIX, StoreFolder
+from distributed_input.rows.store_folder import SUFFIX, StoreFolder, delete
 from distributed_input.rows.stored_split import StoredSplit, StoreError
 from distributed_input.runner.command_line import argument, command
 from distributed_input.runner.folders import store_folder
@@ -55,7 +55,7 @@ def store(action: str, folder: Path | None, dataset: str | None) -> int:
             damaged += 1
             print(f"{path.name}: {error}")
         if action == "rm":
-            path.unlink(missing_ok=True)
+            delete(path)
         if found is not None:
             values = 1, found.about.rows, found.size, found.about.seconds
             totals[name] = [sum(pair) for pair in zip(totals[name], values, strict=True)]
@@ -72,7 +72,7 @@ def store(action: str, folder: Path | None, dataset: str | None) -> int:
 
 def _splits(folder: Path, verify: bool) -> Iterator[tuple[Path, StoredSplit | None, str]]:
     """Yield the stored splits, and what is wrong with each; None: it cannot be opened."""
-    for path in sorted(path for path, _ in StoreFolder(folder, 0).entries()):
+    for path in sorted(entry.path for entry in StoreFolder(folder, 0).entries()):
         if path.suffix != SUFFIX:
             continue
         try:

@@ -20,6 +20,7 @@ from distributed_input.graph import batching, native_ops
 from distributed_input.graph.definition import serialization
 from distributed_input.graph.native_ops import EncodedRows
 from distributed_input.rows.elements import ElementSpec
+from distributed_input.worker.datasets.boundary_files import BoundaryFiles
 from distributed_input.worker.datasets.cache_files import CacheWriter, CachingIterator
 from distributed_input.worker.datasets.iterator_state import SavableIterator, StateIdentity
 
@@ -70,13 +71,15 @@ def iterate_dataset(
     cpus: int = 0,
     identity: StateIdentity | None = None,
     skipped: int = 0,
+    prefix: BoundaryFiles | None = None,
 ) -> SplitIterator:
     """Return the elements of a dataset in a fixed order, with one element prefetched.
 
     An element has at least `batch_rows` rows; 0 leaves the elements as they are. `batch_size` has
     the rows in a batch of the dataset, if its spec does not have them; None: unknown. A dataset
     without a graph has no identity. For the others, see `share_threads`, `with_options` and
-    `SplitIterator`. What has skipped rows has no state: it would be that of another graph.
+    `SplitIterator`. What has skipped rows has no state: it would be that of another graph. Nor has
+    what writes files: `prefix` are those of the dataset's boundary.
     """
     leaves_of, encode, specs = None, None, batching.component_specs(dataset)
     is_inline = identity is not None and identity.inline
@@ -103,8 +106,10 @@ def iterate_dataset(
     if writers:
         # Their names are private, so the iterator cannot continue in another process.
         elements = CachingIterator(elements, list(writers))
-    elif identity is not None and not skipped:
+    elif identity is not None and not skipped and not (prefix is not None and prefix.is_new):
         elements = state = SavableIterator(elements, identity)
+    if prefix is not None:
+        elements = prefix.iterate(elements)
     parallel = identity.parallel_calls if identity is not None else 0
     may_inline = identity is not None and identity.may_inline
     return SplitIterator(

@@ -10,6 +10,7 @@ This module is long because all ways to a split share its caches.
 from __future__ import annotations
 
 import functools
+import hashlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from distributed_input.api.hashing import mix
 from distributed_input.api.proto import types_pb2
 from distributed_input.graph import (
     batching,
+    boundaries,
     buffers,
     determinism,
     export,
@@ -54,10 +56,15 @@ from distributed_input.rows.elements import ElementSpec
 from distributed_input.runtime import logs
 from distributed_input.worker.datasets import definitions, entry_points, record_checks
 from distributed_input.worker.datasets.bad_records import SplitErrors
+from distributed_input.worker.datasets.boundary_files import (
+    BoundaryFiles,
+    BoundarySources,
+    BoundaryStore,
+)
 from distributed_input.worker.datasets.cache_files import SplitCaches, check_without_graph
 from distributed_input.worker.datasets.dataset_cache import DatasetCache, LruCache
 from distributed_input.worker.datasets.definitions import SplitDefinition
-from distributed_input.worker.datasets.iterator_state import identify
+from distributed_input.worker.datasets.iterator_state import StateIdentity, identify
 from distributed_input.worker.datasets.shared_passes import PassReader, Records, SharedPasses
 from distributed_input.worker.datasets.split_iterator import SplitIterator, iterate_dataset
 
@@ -79,6 +86,7 @@ class _Opening(NamedTuple):
     skipped: int
     inline: Callable[[], bool]
     guards: RecordGuards | None
+    may_write: bool = False
 
 
 class RecordGuards(NamedTuple):
@@ -142,6 +150,7 @@ class SplitOpener:
         folder: folder for large constants; None: a temporary folder of this process.
         relaxed: random values may differ when a split runs again.
         cpus: CPUs of this worker, for AUTOTUNE; 0: those of the machine.
+        prefixes: what is before boundaries; None: it is always computed.
     """
 
     def __init__(
@@ -150,8 +159,10 @@ class SplitOpener:
         folder: Path | None = None,
         relaxed: bool = False,
         cpus: int = 0,
+        prefixes: BoundaryStore | None = None,
     ) -> None:
         self._cpus = cpus
+        self._prefixes = prefixes
         self._folder = folder
         self._relaxed = relaxed
         self._datasets = DatasetCache(fetch)
@@ -170,6 +181,7 @@ class SplitOpener:
         skipped: int = 0,
         inline: Callable[[], bool] = lambda: False,
         guards: RecordGuards | None = None,
+        may_write: bool = False,
     ) -> SplitIterator:
         """Return the elements of a split.
 
@@ -185,6 +197,9 @@ class SplitOpener:
         With `guards`, the split leaves out records that fail, as far as its dataset has a graph or
         is read by index.
 
+        What is before the split's boundary is read if it is stored. With `may_write`, it is stored
+        otherwise, and the split has no state. The iterator may then raise a BoundaryError.
+
         Raises:
             ConfigError: the entry point does not exist, or its dataset caches to files in a way
                 in which splits cannot have files of their own.
@@ -192,7 +207,7 @@ class SplitOpener:
             JobConflictError: the split has changed since the run started.
             SpecError: the elements of the split differ from the job's.
         """
-        of = _Opening(job, seed, epoch, split, batch_rows, skipped, inline, guards)
+        of = _Opening(job, seed, epoch, split, batch_rows, skipped, inline, guards, may_write)
         row = ElementSpec.from_json(job.row_spec)
         element = ElementSpec.from_json(job.element_spec)
         if not job.HasField("entry_point"):
@@ -243,9 +258,8 @@ class SplitOpener:
 
     def _iterate(self, of: _Opening, row: ElementSpec, found: _SeededGraph) -> SplitIterator:
         """Return the elements of a graph."""
-        job, graph = of.job, found.graph
-        identity = identify(graph, job.row_spec, of.seed, of.epoch, of.split, batched=job.batched)
-        caches.rename(graph, found.files.path)
+        job, prefix = of.job, self._prefix(of, found)
+        graph, identity = _with_files(of, found, prefix)
         skipped = 0
         if identity.skip is not None and not found.files.writers:
             skipped = of.skipped - of.skipped % identity.skip.rows
@@ -287,7 +301,43 @@ class SplitOpener:
             self._cpus,
             identity,
             skipped,
+            prefix,
         )
+
+    def _prefix(self, of: _Opening, found: _SeededGraph) -> BoundaryFiles | None:
+        """Return the files of what is before a split's boundary; None: it is computed."""
+        if self._prefixes is None or of.guards or not boundaries.has_boundary(found.graph):
+            return None
+        key = _graph_key(of.job, of.seed, of.split, of.job.run)
+        sources = functools.partial(self._prefix_sources, of, found)
+        return self._prefixes.find(of.job, key, of.split, of.may_write, sources)
+
+    def _prefix_sources(self, of: _Opening, found: _SeededGraph) -> BoundarySources:
+        """Return what the elements before the boundary depend on.
+
+        Raises:
+            UnknownFilesError: they cannot be stored.
+        """
+        job = of.job
+        if job.infinite or job.varies or job.HasField("bad_records"):
+            raise UnknownFilesError("it never ends, skips records, or its function reads the epoch")
+        if found.is_serial:
+            raise UnknownFilesError("it has ops that keep a state")
+        if sharding.find_record_shard(found.graph, job.num_splits, of.split, job.batched):
+            raise UnknownFilesError("its splits share a pass")
+        following = of._replace(epoch=of.epoch + 1)
+        if job.HasField("entry_point"):
+            other = self._of_entry_point(following)
+        else:
+            other = self._trainers_graph(following, ElementSpec.from_json(job.element_spec))
+        assert isinstance(other, _SeededGraph)
+        prefix, of_epoch = (boundaries.before(pushdown.push(one.graph)) for one in (found, other))
+        digest, other_digest = map(_digest, (prefix, of_epoch))
+        packing.restore(prefix, found.arrays, self._folder)
+        files = files_read.find(prefix)
+        if digest != other_digest:
+            raise UnknownFilesError("what is before its boundary depends on the epoch")
+        return BoundarySources(digest, files)
 
     def _iterate_guarded(
         self,
@@ -439,6 +489,25 @@ class SplitOpener:
         if not self._relaxed and determinism.depend_on_order(dataset):
             return determinism.run_serially(dataset)
         return dataset
+
+
+def _with_files(
+    of: _Opening, found: _SeededGraph, prefix: BoundaryFiles | None
+) -> tuple[GraphDef, StateIdentity]:
+    """Return a graph that uses the files of its caches and its boundary, and its identity."""
+    graph, job = found.graph, of.job
+    values = job.row_spec, of.seed, of.epoch, of.split
+    identity = identify(graph, *values, batched=job.batched)
+    caches.rename(graph, found.files.path)
+    if prefix is None:
+        return graph, identity
+    graph = boundaries.replace(pushdown.push(graph), prefix.path)
+    return graph, identify(graph, *values, batched=job.batched)
+
+
+def _digest(graph_def: GraphDef) -> bytes:
+    data = node_defs.to_bytes(packing.without_arrays(graph_def))
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _graph_key(job: types_pb2.Job, seed: int, split: int, run: str) -> bytes:

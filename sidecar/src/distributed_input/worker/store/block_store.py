@@ -38,6 +38,7 @@ from distributed_input.worker.states.saved_state import StateTimeoutError, withi
 from distributed_input.worker.store.file_versions import are_old, versions
 from distributed_input.worker.store.names import is_storable, names_of
 from distributed_input.worker.store.recordings import Recording, TooLargeError, WriteQueue
+from distributed_input.worker.store.stored_prefixes import StoredPrefixes
 from distributed_input.worker.streams.split_blocks import cut, end_of
 from distributed_input.worker.streams.split_runner import behind
 
@@ -59,6 +60,7 @@ class BlockStore:
         max_bytes: maximum size of its files.
 
     Attributes:
+        prefixes: what is before the boundaries of splits, in the same folder.
         counts: number of "rows" and "bytes" that were read instead of computed, and of splits that
             were "stored" or found "damaged".
     """
@@ -67,6 +69,7 @@ class BlockStore:
         self.counts: Counter[str] = Counter()
         self._folder = StoreFolder(folder, max_bytes)
         self._queue = WriteQueue()
+        self.prefixes = StoredPrefixes(self._folder, self._queue, self.counts)
         self._paused = {"read": 0.0, "write": 0.0}  # until when
         self._is_warned = False
         self._known: LruCache[SplitSources] = LruCache(_MAX_NAMES)  # by the splits' names

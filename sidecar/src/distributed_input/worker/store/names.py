@@ -35,14 +35,15 @@ def names_of(request: worker_pb2.StreamRequest) -> tuple[str, str]:
         alike.job.ClearField("dataset_id")  # it has the folder of the code
         alike.job.entry_point.ClearField("path")
     (dataset, seed), *_ = sharing_key(alike)
+    values = dataset, seed, request.split
+    return name_of(values, _FIXED), name_of(values, request.epoch)
+
+
+def name_of(*values: object) -> str:
+    """Return the name of what depends on values, and on the releases and the kind of node."""
     versions_of_rows = FORMAT, DIGEST_VERSION, FINGERPRINT_VERSION, ORDER_VERSION, PIPELINE
-    releases = versions_of_rows, _release(), NODE
-    values = repr((releases, dataset, seed, request.split))
-
-    def name(epoch: str | int) -> str:
-        return hashlib.blake2b(f"{values} {epoch}".encode(), digest_size=16).hexdigest()
-
-    return name(_FIXED), name(request.epoch)
+    of = versions_of_rows, _release(), NODE, values
+    return hashlib.blake2b(repr(of).encode(), digest_size=16).hexdigest()
 
 
 @functools.cache

@@ -184,7 +184,7 @@ class Recording:
         file.finish(about)
         self._folder.count(file.size - before)
         if is_valid():
-            self._folder.publish(name, file, about.seconds)
+            self._folder.publish(name, file.path, file.size, about.seconds)
             self._folder.unfinished -= file.size
             self._file = None
             stored()

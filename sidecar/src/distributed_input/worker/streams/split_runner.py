@@ -24,6 +24,7 @@ from distributed_input.worker.datasets.bad_records import (
     SplitErrors,
     is_of_record,
 )
+from distributed_input.worker.datasets.boundary_files import BoundaryError
 from distributed_input.worker.datasets.record_checks import READER
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.datasets.split_opener import (
@@ -115,7 +116,7 @@ class SplitRunner:
         """
         guards = self._first_guards(request)
         if guards is None and not request.job.bad_records.per_split:
-            yield from self._blocks(request, counters)
+            yield from self._stored_blocks(request, counters)
             return
         # Rows are not elements of the maps' inputs, if some of these are left out.
         request.ClearField("anchor_rows")
@@ -138,6 +139,23 @@ class SplitRunner:
                 guards = following
             if sent is not None:
                 request, is_continued = behind(request, sent.end_prefix), True
+
+    def _stored_blocks(
+        self, request: worker_pb2.StreamRequest, counters: StreamCounters
+    ) -> Generator[RowBlock, None, None]:
+        """Yield a split's blocks. Compute the rest if files of its boundary cannot be used."""
+        sent: RowBlock | None = None
+        try:
+            for block in self._blocks(request, counters):
+                sent = block if block.rows else sent
+                yield block
+            return
+        except BoundaryError:  # it is logged
+            rest = behind(request, sent.end_prefix) if sent is not None else request
+        for block in self._blocks(rest, counters):
+            if sent is not None and block.prefix_differs:
+                raise UnavailableError("stored rows that were sent are not computed again")
+            yield block
 
     def _first_guards(self, request: worker_pb2.StreamRequest) -> RecordGuards | None:
         """Return the guards with which a split is opened first.
@@ -343,7 +361,8 @@ class SplitRunner:
                 rows,
                 skipped,
                 inline or functools.partial(self._inlines, request.job),
-                *([guards] if guards is not None else []),
+                guards,
+                may_write=not request.start_row,  # else it needs its state, or skips rows
             )
 
     def sources(self, request: worker_pb2.StreamRequest) -> SplitSources:

@@ -8,6 +8,7 @@ import pytest
 
 from distributed_input import cli
 from distributed_input.rows.store_folder import StoreFolder
+from tests.unit.distributed_input.rows.test_store_folder import publish_folder
 from tests.unit.distributed_input.rows.test_stored_split import ABOUT, write
 
 LINE = "data:rows: 2 splits, 24 rows, 0.0 MB, 1.0 s of CPU\n"
@@ -51,6 +52,16 @@ def test_splits_are_removed(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert sorted(path.name for path in folder.glob("*.rows")) == ["c.rows"]
     run(capsys, "rm", str(folder))
     assert run(capsys, "ls", str(folder)) == (0, f"no splits in {folder}\n")
+
+
+def test_a_damaged_file_of_a_boundary_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish_folder(StoreFolder(tmp_path, 1 << 20), "a", 3, 1.0)  # with another digest
+    assert run(capsys, "ls", str(tmp_path))[0] == 0
+    assert run(capsys, "verify", str(tmp_path))[1].startswith("a.rows: rows.index is damaged\n")
+    run(capsys, "rm", str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_does_not_exist_is_an_error(

@@ -37,7 +37,7 @@ class Store:
     def files(self) -> list[str]:
         assert self.queue.flush(SECONDS)
         assert self.queue.waiting == 0
-        return sorted(path.name for path, _ in self.folder.entries())
+        return sorted(entry.path.name for entry in self.folder.entries())
 
 
 @pytest.fixture

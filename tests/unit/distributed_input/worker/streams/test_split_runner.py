@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributed_input.api.errors import DatasetFnError
+from distributed_input.api.errors import DatasetFnError, UnavailableError
 from distributed_input.api.proto import types_pb2, worker_pb2
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import BLOCK_BYTES, RowBlock
 from distributed_input.rows.prefix import Prefix
+from distributed_input.worker.datasets.boundary_files import BoundaryError
 from distributed_input.worker.datasets.split_iterator import SplitIterator
 from distributed_input.worker.states import split_states, state_saver
 from distributed_input.worker.states.saved_state import KEY_BYTES, StateError, decode, encode
@@ -108,6 +109,8 @@ class Splits:
         batch: int,
         most: int,
         inline: Callable[[], bool],
+        _guards: Any = None,
+        may_write: bool = False,
     ) -> SplitIterator:
         self.opened.append(batch)
         self.inline.append(inline())
@@ -129,9 +132,9 @@ class GuardedSplits(Splits):
 
     guards: list[Any] = field(default_factory=list)
 
-    def open(self, *of: Any) -> SplitIterator:
-        self.guards += [*of[7:], None][:1]
-        return super().open(*of[:7])
+    def open(self, *of: Any, **others: Any) -> SplitIterator:
+        self.guards.append(of[7])
+        return super().open(*of, **others)
 
 
 def request_of(start: int = 0, token: bytes = b"", **fields: Any) -> worker_pb2.StreamRequest:
@@ -567,3 +570,34 @@ def test_the_elements_of_a_quick_dataset_fill_the_requested_blocks(
     monkeypatch.setattr(batch_sizer, "_ELEMENT_SECONDS", 1.0)
     list(runner.blocks(request_of(block_bytes=2 * BLOCK_BYTES), StreamCounters()))
     assert splits.opened == [2 * BLOCK_BYTES // 8]
+
+
+class BoundarySplits(Splits):
+    """Splits of which the first one fails at a row: files of its boundary cannot be read."""
+
+    def open(self, *of: Any, **others: Any) -> SplitIterator:
+        opened = super().open(*of, **others)
+        return replace(opened, elements=self._elements(opened.elements, len(self.opened)))
+
+    def _elements(self, elements: Iterator[Any], opened: int) -> Iterator[Any]:
+        for element in elements:
+            if opened == 1 and element["id"][0] >= 20:
+                self.shift = self.later_shift
+                raise BoundaryError("cannot be read")
+            yield element
+
+    later_shift = 0
+
+
+def test_a_split_continues_without_the_files_of_its_boundary() -> None:
+    splits = BoundarySplits()
+    found = received(run(splits, request_of())[0])
+    assert rows_in(found) == list(range(ROWS))
+    assert found[-1].prefix_digest == PREFIXES[-1].digest
+
+
+def test_other_rows_without_the_files_of_a_boundary_are_an_error() -> None:
+    splits = BoundarySplits()
+    splits.later_shift = 1
+    with pytest.raises(UnavailableError, match="not computed again"):
+        run(splits, request_of())
