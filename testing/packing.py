@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise, zip_longest
 
 Row = Sequence[int]
 
@@ -42,6 +43,25 @@ def _cut(rows: Iterable[Row], length: int) -> list[list[Row]]:
             packed[-1].append(rest[:room])
             rest = rest[room:]
     return packed
+
+
+def balance(packed: Sequence[list[Row]], window: int, rows_per_step: int) -> list[list[Row]]:
+    """Return packed rows in the order of `packing.balanceWindow`."""
+    found: list[list[Row]] = []
+    spread = sorted(range(rows_per_step), key=lambda at: at * 0x9E3779B97F4A7C15 % 2**64)
+    for start in range(0, len(packed), window):
+        rows = sorted(packed[start : start + window], key=cost)
+        bounds = [at * len(rows) // rows_per_step for at in range(rows_per_step + 1)]
+        strata = [rows[first:end] for first, end in pairwise(bounds)]
+        walks = [one[::2] + one[1::2][::-1] for one in strata]
+        groups = zip_longest(*(walks[at] for at in spread))
+        found += [row for group in groups for row in group if row is not None]
+    return found
+
+
+def cost(parts: Iterable[Row]) -> int:
+    """Return the cost of attention for a packed row: the sum of the squares of its lengths."""
+    return sum(len(part) ** 2 for part in parts)
 
 
 def size(parts: Iterable[Row]) -> int:

@@ -88,6 +88,7 @@ _SPECIAL: dict[str, Json] = {
     "badRecords.exclude.source": {**_mixture(), **_excluded(source="books")},
     "packing.method": {"packing": {"length": 2048, "method": "FirstFit"}},
     "packing.openSequences": {"packing": {"length": 2048, "openSequences": 8}},
+    "packing.balanceWindow": {"packing": {"length": 2048, "balanceWindow": 256}},
     "workers.replicas": {"workers": {"replicas": 3}},
     "workers.autoscaling.minReplicas": _scaling(minReplicas=2),
     "workers.autoscaling.maxReplicas": _scaling(),

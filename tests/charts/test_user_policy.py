@@ -112,7 +112,7 @@ HARMLESS = frozenset(
     "badRecords.sources badRecords.exclude.step badRecords.exclude.index badRecords.exclude.file "
     "badRecords.exclude.split badRecords.exclude.epoch badRecords.exclude.source "
     "mixture.weights mixture.onExhausted mixture.schedule.step mixture.schedule.weights "
-    "packing.length packing.method packing.openSequences "
+    "packing.length packing.method packing.openSequences packing.balanceWindow "
     "sidecar.readAhead sidecar.timeoutSeconds sidecar.transfer suspend "
     "tfDataService.staticSharding workers.template.spec.terminationGracePeriodSeconds "
     # Numbers of pods, CPU and memory, which quotas and InputPolicies limit.

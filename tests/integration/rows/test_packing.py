@@ -14,21 +14,34 @@ from testing.integration import readers
 from testing.integration.cluster import Cluster, Sidecar, spec, temporary_sidecars
 from testing.integration.datasets.rows import document
 
-ROWS, LENGTH, SPLITS, BATCH = 3000, 64, 8, 16
+ROWS, LENGTH, SPLITS, BATCH, WINDOW = 3000, 64, 8, 16, 12
 
 
 def packed(method: str = "BestFit", **fields: Any) -> Any:
-    packing = {"length": fields.pop("length", LENGTH), "method": method, "openSequences": 5}
+    packing = {
+        "length": fields.pop("length", LENGTH),
+        "method": method,
+        "openSequences": 5,
+        "balanceWindow": fields.pop("window", 0),
+    }
     args = {"rows": ROWS, **fields.pop("args", {})}
     shape = {"numSplits": SPLITS, "partitions": 8, "globalBatchSize": BATCH, "epochs": 1, **fields}
     return spec("rows:documents", args, packing=packing, **shape)
 
 
+def expected_splits(method: str, window: int) -> list[list[Any]]:
+    """Return the rows of each split, in order."""
+    splits = (map(document, range(split, ROWS, SPLITS)) for split in range(SPLITS))
+    packs = [packing.pack(split, LENGTH, method, 5) for split in splits]
+    balanced = [packing.balance(one, window or 1, BATCH // SPLITS) for one in packs]
+    return [
+        [tuple(sorted(packing.columns(row, LENGTH).items())) for row in one] for one in balanced
+    ]
+
+
 def expected(method: str) -> list[Any]:
     """Return the rows of all splits, sorted."""
-    splits = (map(document, range(split, ROWS, SPLITS)) for split in range(SPLITS))
-    rows = (row for split in splits for row in packing.pack(split, LENGTH, method, 5))
-    return sorted(tuple(sorted(packing.columns(row, LENGTH).items())) for row in rows)
+    return sorted(itertools.chain(*expected_splits(method, 0)))
 
 
 def rows_of(batches: Iterable[Any]) -> list[Any]:
@@ -68,10 +81,12 @@ def test_a_killed_worker_and_a_restore_on_eight_trainers_change_no_row(
     own_cluster: Cluster,
 ) -> None:
     first, _ = own_cluster.add_workers(2)
-    inputs = {"packed": packed()}
+    inputs = {"packed": packed(window=WINDOW)}
     with temporary_sidecars(own_cluster, inputs) as (sidecar,):
         whole, _ = take(sidecar, None, None)
     assert sorted(row for step in whole for row in step) == expected("best_fit")
+    firsts = (one[: BATCH // SPLITS] for one in expected_splits("best_fit", WINDOW))
+    assert sorted(whole[0]) == sorted(itertools.chain(*firsts))
     with temporary_sidecars(own_cluster, inputs, 2) as sidecars:
         calls = [lambda one=one: take(one, None, 20) for one in sidecars]
         parts = readers.run_concurrently(calls)
@@ -80,14 +95,16 @@ def test_a_killed_worker_and_a_restore_on_eight_trainers_change_no_row(
     with temporary_sidecars(own_cluster, inputs, 8) as sidecars:
         calls = [lambda one=one: take(one, parts[1][1], None) for one in sidecars]
         rest = [steps for steps, _ in readers.run_concurrently(calls)]
+    assert 20 * BATCH // SPLITS % WINDOW  # the restore is within a window
     found += [sorted(itertools.chain(*step)) for step in itertools.zip_longest(*rest, fillvalue=[])]
     full = len(list(itertools.takewhile(lambda step: len(step) == BATCH, whole)))
     assert full > 30
     assert found[:full] == [sorted(step) for step in whole[:full]]
     assert sorted(row for step in found for row in step) == expected("best_fit")
-    with temporary_sidecars(own_cluster, {"packed": packed(length=32)}) as (sidecar,):
-        with pytest.raises(PositionError, match="packed by best_fit into 64"):
-            take(sidecar, parts[0][1], 1)
+    for other in (packed(length=32, window=WINDOW), packed()):
+        with temporary_sidecars(own_cluster, {"packed": other}) as (sidecar,):
+            with pytest.raises(PositionError, match=r"packed by best_fit into 64.* over 12"):
+                take(sidecar, parts[0][1], 1)
 
 
 def test_batches_cannot_be_packed(shared: Cluster) -> None:

@@ -83,6 +83,8 @@ class PackingConfig:
     """One of PACKING_METHODS."""
     open_sequences: int = 64
     """Packed rows of a split that are filled at the same time."""
+    balance_window: int = 0
+    """Packed rows of a split that are ordered together by their cost. 0: none."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,7 @@ class InputConfig:
                 packing.count("length"),
                 packing.choice("method", PACKING_METHODS, PackingConfig.method),
                 packing.count("openSequences", PackingConfig.open_sequences),
+                packing.count("balanceWindow", PackingConfig.balance_window),
             ),
         )
 

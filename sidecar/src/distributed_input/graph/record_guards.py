@@ -496,7 +496,7 @@ def _is_batched(scope: Scope, node: NodeDef | None) -> bool:
             inner = scope.inner(node)
             return inner is None or _is_batched(inner, inner.output)
         below = scope.datasets(node)
-        if node.op == "Identity":
+        if node.op == "Identity" or element_keys.has_keys(node):  # a key is a batch of two numbers
             node = scope.input(node)
             continue
         if len(below) > 1:

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from distributed_input.api.config import PACKING_METHODS
 from distributed_input.api.errors import ConfigError, SpecError
+from distributed_input.graph import balanced_order
 
 SEGMENTS, POSITIONS = "segment_ids", "positions"
 MOST_VALUES = 1 << 24  # in a sequence
@@ -45,7 +46,13 @@ class _RowPlaces(NamedTuple):
 
 
 def pack(
-    dataset: tf.data.Dataset, length: int, method: str = "best_fit", open_sequences: int = 64
+    dataset: tf.data.Dataset,
+    length: int,
+    method: str = "best_fit",
+    open_sequences: int = 64,
+    *,
+    balance_window: int = 0,
+    rows_per_step: int = 1,
 ) -> tf.data.Dataset:
     """Pack rows of variable length into rows of `length` values.
 
@@ -65,12 +72,21 @@ def pack(
             at its end.
         open_sequences: number of sequences that are open at the same time, except when rows are
             cut. They are in memory.
+        balance_window: number of consecutive packed rows that change their order, so that the rows
+            that the ranks take in a step cost about the same. They are in memory. 0: none.
+        rows_per_step: number of rows that a rank takes of the split in a step, for the balance:
+            `context.get_per_replica_batch_size(global_batch_size)`.
 
     Raises:
         ConfigError: an argument is invalid.
         SpecError: the elements are no dictionaries of vectors.
     """
     _check(dataset.element_spec, length, method, open_sequences)
+    if balance_window < 0 or rows_per_step < 1:
+        raise ConfigError(
+            f"packing with a balance window of {balance_window} rows and {rows_per_step} rows of a "
+            "step: the window must be 0 or more, and the rows 1 or more"
+        )
     count = 1 if method == _CUT else open_sequences
     types = {name: spec.dtype for name, spec in dataset.element_spec.items()}
     none = tf.zeros([0], tf.int64)
@@ -92,7 +108,10 @@ def pack(
 
     windows = dataset.map(check).ragged_batch(_WINDOW).map(read)
     windows = windows.concatenate(tf.data.Dataset.from_tensors((nothing, none, True)))
-    return windows.scan((nothing, none, none), move).unbatch()
+    packed = windows.scan((nothing, none, none), move).unbatch()
+    if not balance_window:
+        return packed
+    return balanced_order.balance(packed, balance_window, rows_per_step, SEGMENTS, POSITIONS)
 
 
 def _check(spec: Any, length: int, method: str, open_sequences: int) -> None:

@@ -155,13 +155,16 @@ class SplitInputContext(tf.distribute.InputContext):
         seed: int = 0,
         epoch: int = 0,
         source: str = "",
+        batch: int = 0,
     ) -> None:
         """Create the context of one split.
 
         `partitions` is the job's number of partitions, or returns it for a global batch size.
+        `batch` is the global batch size of the job; 0: dataset_fn determines it.
         """
         super().__init__(num_splits, split, 1)
         self._partitions = partitions
+        self._batch = batch
         self._seed = seed
         self._epoch = epoch
         self.source = source
@@ -194,6 +197,12 @@ class SplitInputContext(tf.distribute.InputContext):
         """The index of the epoch, from 0."""
         self.varies = True
         return self._epoch
+
+    def rows_of_partition(self) -> int:
+        """Return the rows that one partition gives to one step; 1 if no batch size is known."""
+        size = self._batch or self.global_batch_size
+        partitions = self._partitions(size or 1) if callable(self._partitions) else self._partitions
+        return max(1, size // partitions) if size else 1
 
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
         """Return the rows of one partition in one step: global_batch_size // partitions.

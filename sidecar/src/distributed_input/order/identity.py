@@ -55,6 +55,7 @@ def describe_dataset(job: types_pb2.Job) -> str:
     entry, packing = job.entry_point, job.entry_point.packing
     packed = f" packed by {packing.method} into {packing.length}" if packing.length else ""
     packed += f", {packing.open_sequences} at the same time" if packed else ""
+    packed += f", balanced over {packing.balance_window}" if packing.balance_window else ""
     return f"{entry.target} {entry.args_json or '{}'}{packed}"
 
 

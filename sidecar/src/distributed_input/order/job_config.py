@@ -52,6 +52,7 @@ def job_of_config(name: str, config: InputConfig) -> types_pb2.Job:
             job.entry_point.packing.length = config.packing.length
             job.entry_point.packing.method = config.packing.method
             job.entry_point.packing.open_sequences = config.packing.open_sequences
+            job.entry_point.packing.balance_window = config.packing.balance_window
         job.dataset_id = _dataset_id(job.entry_point)
     if config.mixture.weights:
         _mix(job, config.mixture)

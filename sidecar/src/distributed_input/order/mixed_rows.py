@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -116,21 +116,13 @@ class MixedEpoch:
                 return step
         return None
 
-    def splits(self, lengths: Mapping[int, int]) -> Iterator[int]:
-        """Yield the splits that steps may have rows of; see `step_rows.splits_of`."""
+    def splits(self, lengths: Mapping[int, int]) -> list[Iterator[int]]:
+        """Return the splits that steps may have rows of; see `step_rows.splits_of`."""
         rows = self.rows_before(max(self._position.step, self.first))
-        for one, splits in enumerate(self.lists):
-            before = empty = at = 0
-            while at < len(splits):
-                if isinstance(splits, RepeatedSplits):
-                    if before >= rows[one]:
-                        break
-                    if empty > splits.most_empty:
-                        raise PositionError(CONTRADICTION)
-                yield splits[at]
-                empty = 0 if lengths[splits[at]] else empty + 1
-                before += lengths[splits[at]]
-                at += 1
+        return [
+            _read(splits, int(count), lengths)
+            for splits, count in zip(self.lists, rows, strict=True)
+        ]
 
     def _borders(self, one: int, lengths: Mapping[int, int]) -> SplitBorders:
         return SplitBorders(self._position, one, self.lists[one], lengths)
@@ -177,6 +169,21 @@ class MixedEpoch:
             f"{what} is before step {self.first}, at which the weights of the mixture changed, and "
             "the checkpoint does not have those before. Use a checkpoint from before this step"
         )
+
+
+def _read(splits: Sequence[int], rows: int, lengths: Mapping[int, int]) -> Iterator[int]:
+    """Yield the splits of a list; if they repeat, until they have so many rows."""
+    before = empty = at = 0
+    while at < len(splits):
+        if isinstance(splits, RepeatedSplits):
+            if before >= rows:
+                break
+            if empty > splits.most_empty:
+                raise PositionError(CONTRADICTION)
+        yield splits[at]
+        empty = 0 if lengths[splits[at]] else empty + 1
+        before += lengths[splits[at]]
+        at += 1
 
 
 @functools.lru_cache(maxsize=4)

@@ -165,20 +165,24 @@ def step_of_row(
     return step if rows_of_step(position, step, lengths, remainder) else None
 
 
-def splits_of(position: trainer_pb2.Position, lengths: Mapping[int, int]) -> Iterator[int]:
-    """Yield the splits whose rows steps of the position's epoch may have.
+def splits_of(
+    position: trainer_pb2.Position, lengths: Mapping[int, int]
+) -> Sequence[Iterator[int]]:
+    """Return the splits whose rows steps of the position's epoch may have, as independent lists.
 
     Those of a mixture that repeats are the ones that the steps before the position have.
 
     Args:
         position: a saved position.
-        lengths: the number of rows of each split that was yielded before the last one.
+        lengths: the number of rows of each split that a list yielded before its last one.
 
     Raises:
         PositionError: see `job_of`.
     """
     job = job_of(position)
-    return iter(_mixed(position, job).splits(lengths) if job.sources else range(job.num_splits))
+    if job.sources:
+        return _mixed(position, job).splits(lengths)
+    return [iter([split]) for split in range(job.num_splits)]
 
 
 def _share_before(

@@ -7,6 +7,7 @@ the digests of the splits that were open when it was saved. Rows of these splits
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ from distributed_input.rows.prefix import DIGEST_VERSION, Prefix
 from distributed_input.rows.runs import Bytes, slice_run
 from distributed_input.worker.datasets.describe import describe
 from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.host.cpu_times import usable_cpus
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.streams.split_runner import SplitRunner
 
@@ -86,7 +88,12 @@ class EpochRows:
         self._position.CopyFrom(position)
         if not position.weights and not position.base_step:
             self._position.weights.extend(self.job.weights)  # see `mixture.log_of`
-        self._runner = SplitRunner(SplitOpener(_no_traced_dataset, relaxed=relaxed), SplitStates())
+        # A map that wakes other threads for a row costs several times as much CPU as in this one.
+        self._runner = SplitRunner(
+            SplitOpener(_no_traced_dataset, relaxed=relaxed),
+            SplitStates(),
+            is_crowded=lambda: True,
+        )
         self._lengths: dict[int, int] = {}
         self._known = _known(position, self.job)
 
@@ -125,7 +132,9 @@ class EpochRows:
         return [np.concatenate(of_buffer) for of_buffer in zip(*parts, strict=True)]
 
     def find(self, component: str, value: str) -> list[Found]:
-        """Return the rows of the epoch whose component has a value, by step. Runs all splits.
+        """Return the rows of the epoch whose component has a value, by step.
+
+        Runs all splits, as many at the same time as there are CPUs.
 
         Args:
             component: its path, for example "name" or "label/id".
@@ -141,15 +150,22 @@ class EpochRows:
         leaf, first = self._scalar(component)
         wanted = _parsed(leaf, value)
         alone = ElementSpec(0, (leaf,))
-        rows: list[tuple[int, int]] = []
-        for split in splits_of(self._position, self._lengths):
-            self._lengths[split] = 0
-            for block in self._blocks(split):
-                self._lengths[split] = block.end_row
-                buffers = block.buffers[first : first + alone.buffer_count]
-                (values,) = decode_leaves(alone, block.rows, buffers)
-                hits = np.flatnonzero(values == wanted).tolist()
-                rows += [(split, block.first_row + at) for at in hits]
+
+        def search(splits: Iterator[int]) -> list[tuple[int, int]]:
+            rows: list[tuple[int, int]] = []
+            for split in splits:
+                self._lengths[split] = 0
+                for block in self._blocks(split):
+                    self._lengths[split] = block.end_row
+                    buffers = block.buffers[first : first + alone.buffer_count]
+                    (values,) = decode_leaves(alone, block.rows, buffers)
+                    hits = np.flatnonzero(values == wanted).tolist()
+                    rows += [(split, block.first_row + at) for at in hits]
+            return rows
+
+        with ThreadPoolExecutor(usable_cpus()) as pool:
+            lists = splits_of(self._position, self._lengths)
+            rows = [row for found in pool.map(search, lists) for row in found]
         position, remainder = self._position, self.job.remainder
         found = [Found(step_of_row(position, *one, self._lengths, remainder), *one) for one in rows]
         return sorted(found, key=lambda one: (one.step is None, one))

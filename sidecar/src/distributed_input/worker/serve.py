@@ -29,6 +29,7 @@ from distributed_input.worker import crash_notes
 from distributed_input.worker.advertise import advertised_address
 from distributed_input.worker.datasets import entry_points
 from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.host.cpu_times import usable_cpus
 from distributed_input.worker.host.idle_share import IdleCpus
 from distributed_input.worker.host.priority import LOW, LOWEST, lower_cpu_priority
 from distributed_input.worker.service import WorkerService
@@ -65,7 +66,7 @@ def _serve(
     credentials = credentials_of(args.tls_dir, args.token_file, os.environ)
     channel = open_channel(args.dispatcher, credentials)
     dispatcher = Stub(channel, dispatcher_pb2.DESCRIPTOR.services_by_name["Dispatcher"])
-    parallelism = args.parallelism or _cpus()
+    parallelism = args.parallelism or usable_cpus()
     entry_points.allow_only(args.modules.split(",") if args.modules else [])
     store = None
     if args.store_dir and not args.relaxed:
@@ -120,12 +121,6 @@ def _serve(
     stopping.wait()
     crash_notes.expect_end(folder)
     _drain(server, service, membership, args.grace_seconds)
-
-
-def _cpus() -> int:
-    """Return the number of CPUs that this process may use; on macOS, all."""
-    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _fetcher(dispatcher: Stub) -> Callable[[str], bytes]:

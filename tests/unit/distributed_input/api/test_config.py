@@ -61,6 +61,7 @@ CONFIGS = st.builds(
         st.integers(1, 2**24),
         st.sampled_from(config.PACKING_METHODS),
         st.integers(1, 4096),
+        st.integers(0, 65536),
     ),
     sidecar=st.builds(
         DeliveryConfig,

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from distributed_input.graph import record_guards
+from distributed_input.graph import determinism, record_guards
 from distributed_input.graph.definition import canonical, serialization
+from distributed_input.graph.random import seeds
 from distributed_input.graph.record_guards import CheckMap, Guards
 
 Dataset = tf.data.Dataset
@@ -91,6 +92,21 @@ def test_an_excluded_element_is_checked_and_its_function_does_not_run() -> None:
     excluded = {guarded.function: [2, 5]}
     assert _elements(dataset, excluding, excluded) == [0, 1, 3, 4, 5, 6, 7, 8]
     assert 2 not in calls
+
+
+@pytest.mark.parametrize("calls", [None, 2])
+def test_maps_with_random_values_have_guards_and_keep_their_values(calls: int | None) -> None:
+    def noisy(number: tf.Tensor) -> tf.Tensor:
+        return _inverse(number) + tf.random.uniform([])
+
+    dataset = Dataset.range(40).map(noisy, num_parallel_calls=calls)
+    graph = seeds.reseed(canonical.serialize(dataset), 3, 0, 0)
+    assert not determinism.make_repeatable(graph)
+    expected = serialization.instantiate(graph, dataset.element_spec).ignore_errors()
+    guarded, guards = record_guards.guard(graph, _skipping([]))
+    assert len(guards.maps) == 1
+    made = serialization.instantiate(guarded, dataset.element_spec)
+    assert list(made.as_numpy_iterator()) == list(expected.as_numpy_iterator())
 
 
 def test_maps_of_batches_have_no_guard() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,38 +11,16 @@ import tensorflow as tf
 import distributed_input
 from distributed_input.api.errors import ConfigError, SpecError
 from distributed_input.api.proto import types_pb2
-from distributed_input.graph import sequence_packing
+from distributed_input.graph import balanced_order, sequence_packing
 from distributed_input.graph.analysis.graph_analysis import analyze
 from distributed_input.graph.definition import canonical
 from distributed_input.graph.determinism import serial_ops
 from distributed_input.graph.export import export_job
 from distributed_input.graph.sequence_packing import pack
 from testing import packing
+from tests.unit.distributed_input.graph.packcases import METHODS, dataset_of, lists, rows_of
 
-METHODS = ("best_fit", "first_fit", "concatenate_and_cut")
 VECTOR = tf.TensorSpec([None], tf.int32)
-
-
-def rows_of(count: int, most: int) -> list[packing.Row]:
-    """Return rows of at most this many values, some of them without values."""
-    found: list[packing.Row] = []
-    numbers, first = random.Random(count), 1
-    for _ in range(count):
-        size = min(most, int(numbers.lognormvariate(2.0, 1.0)))
-        found.append(range(first, first + size))
-        first += size
-    return found
-
-
-def dataset_of(rows: Sequence[packing.Row]) -> tf.data.Dataset:
-    """Return a dataset of rows, as a graph."""
-    values = np.concatenate([*rows, []]).astype(np.int32)
-    ragged = tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows])
-    return tf.data.Dataset.from_tensor_slices({"tokens": ragged})
-
-
-def lists(dataset: tf.data.Dataset) -> list[dict[str, Any]]:
-    return [{key: one.tolist() for key, one in row.items()} for row in dataset.as_numpy_iterator()]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -103,10 +79,11 @@ def test_rows_arrive_before_a_dataset_without_end_ends() -> None:
 def test_the_graph_is_equal_in_each_process_and_keeps_its_calls_parallel() -> None:
     def graph() -> Any:
         rows = dataset_of([[1], [2, 3]]).map(lambda row: row, num_parallel_calls=2)
-        return canonical.serialize(pack(rows, 4))
+        return canonical.serialize(pack(rows, 4, balance_window=8))
 
     first = graph()
     sequence_packing._step.cache_clear()
+    balanced_order._traced.cache_clear()
     assert canonical.fingerprint(graph()) == canonical.fingerprint(first)
     assert not serial_ops(first)
     found = analyze(first)
@@ -141,6 +118,8 @@ def test_other_elements_are_refused(spec: Any, message: str) -> None:
         ({"length": 0}, "packing length 0"),
         ({"length": 4, "method": "BestFit"}, "use one of best_fit, first_fit"),
         ({"length": 4, "open_sequences": 0}, "0 open sequences"),
+        ({"length": 4, "balance_window": -1}, "a balance window of -1 rows"),
+        ({"length": 4, "balance_window": 4, "rows_per_step": 0}, "and 0 rows of a step"),
     ],
 )
 def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

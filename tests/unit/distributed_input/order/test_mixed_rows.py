@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -217,7 +218,7 @@ def test_a_row_is_in_the_step_that_has_it(job: types_pb2.Job, steps: int) -> Non
         while run.step():
             pass
     lengths: dict[int, int] = {}
-    for split in splits_of(position, lengths):
+    for split in chain(*splits_of(position, lengths)):
         assert split not in lengths
         lengths[split] = length(split)
     expected = {row: at for at, step in enumerate(run.steps) for rows in step for row in rows}
@@ -277,7 +278,7 @@ def test_only_splits_of_steps_before_the_position_are_searched() -> None:
 
     def search(rows: int) -> list[int]:
         lengths: dict[int, int] = {}
-        for split in splits_of(position, lengths):
+        for split in chain(*splits_of(position, lengths)):
             lengths[split] = rows
         return sorted(lengths)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from distributed_input.order.step_rows import RowRange
 from distributed_input.rows.blocks import RowBlock
 from distributed_input.rows.decode import decode_leaves
 from distributed_input.rows.prefix import Prefix
+from distributed_input.worker import replay
 from distributed_input.worker.replay import EpochRows
 
 ROWS, SPLITS, PARTITIONS, BATCH, SEED = 60, 4, 2, 6, 5
@@ -154,6 +156,26 @@ def test_the_steps_of_a_value_are_found(component: str, value: str, count: int) 
         number = numbers_of(epoch, [RowRange(split, row, 1)])[0]
         assert number % 2 == 0 if component == "is_even" else number == int(value)
     assert epoch.find("key", "60") == []
+
+
+def test_a_value_is_searched_in_several_splits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch = EpochRows(saved(), config())
+    expected = epoch.find("key", "17")
+    blocks, together = epoch._blocks, Barrier(SPLITS)
+
+    def met(split: int, end: int | None = None) -> Iterator[RowBlock]:
+        together.wait(30)  # it raises if the splits run one after the other
+        return blocks(split, end)
+
+    monkeypatch.setattr(replay, "usable_cpus", lambda: SPLITS)
+    monkeypatch.setattr(epoch, "_blocks", met)
+    assert epoch.find("key", "17") == expected
+
+
+def test_a_search_in_other_rows_than_those_delivered_is_an_error() -> None:
+    prefix = trainer_pb2.Prefix(partition=0, split=3, rows=7, digest=1)
+    with pytest.raises(PositionError, match="split 3 makes other rows now"):
+        EpochRows(saved(prefixes=[prefix]), config()).find("key", "60")
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,16 @@ class EntryPoint(_message.Message):
     def __init__(self, target: _Optional[str] = ..., args_json: _Optional[str] = ..., path: _Optional[str] = ..., source: _Optional[str] = ..., packing: _Optional[_Union[Packing, _Mapping]] = ...) -> None: ...
 
 class Packing(_message.Message):
-    __slots__ = ("length", "method", "open_sequences")
+    __slots__ = ("length", "method", "open_sequences", "balance_window")
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     OPEN_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    BALANCE_WINDOW_FIELD_NUMBER: _ClassVar[int]
     length: int
     method: str
     open_sequences: int
-    def __init__(self, length: _Optional[int] = ..., method: _Optional[str] = ..., open_sequences: _Optional[int] = ...) -> None: ...
+    balance_window: int
+    def __init__(self, length: _Optional[int] = ..., method: _Optional[str] = ..., open_sequences: _Optional[int] = ..., balance_window: _Optional[int] = ...) -> None: ...
 
 class Weights(_message.Message):
     __slots__ = ("step", "weights")

@@ -372,7 +372,12 @@ def input_config(resource: DistributedInput) -> InputConfig:
 def _packing_config(packing: PackingSpec | None) -> PackingConfig:
     if packing is None:
         return PackingConfig()
-    return PackingConfig(packing.length, to_snake(packing.method), packing.open_sequences)
+    return PackingConfig(
+        packing.length,
+        to_snake(packing.method),
+        packing.open_sequences,
+        packing.balance_window,
+    )
 
 
 def _mixture_config(mixture: MixtureSpec | None) -> MixtureConfig:

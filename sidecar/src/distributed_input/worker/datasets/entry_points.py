@@ -80,6 +80,7 @@ def split_context(
         seed=mix(seed, epoch) & _SEED_MASK,
         epoch=epoch,
         source=job.entry_point.source,
+        batch=job.global_batch_size,
     )
 
 
@@ -121,7 +122,7 @@ def call(
     if isinstance(dataset, Indexed):
         check_whole(entry, context, dataset)
     if entry.HasField("packing"):
-        return _pack(entry, dataset)
+        return _pack(entry, dataset, context.rows_of_partition())
     if isinstance(dataset, (tf.data.Dataset, Indexed, Iterable)):
         return dataset
     raise SpecError(
@@ -130,7 +131,7 @@ def call(
     )
 
 
-def _pack(entry: types_pb2.EntryPoint, dataset: Any) -> tf.data.Dataset:
+def _pack(entry: types_pb2.EntryPoint, dataset: Any, rows_per_step: int) -> tf.data.Dataset:
     if not isinstance(dataset, tf.data.Dataset):
         raise SpecError(
             f"spec.packing needs a tf.data.Dataset, and entry point {entry.target} returned "
@@ -139,7 +140,14 @@ def _pack(entry: types_pb2.EntryPoint, dataset: Any) -> tf.data.Dataset:
             "spec.packing"
         )
     packing = entry.packing
-    return pack(dataset, packing.length, packing.method, packing.open_sequences)
+    return pack(
+        dataset,
+        packing.length,
+        packing.method,
+        packing.open_sequences,
+        balance_window=packing.balance_window,
+        rows_per_step=rows_per_step,
+    )
 
 
 def check_whole(entry: types_pb2.EntryPoint, context: SplitInputContext, dataset: Indexed) -> None:

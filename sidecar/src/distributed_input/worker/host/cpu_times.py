@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,12 @@ class CpuTimes:
     time: float
     own: float
     pools: tuple[CpuPool, ...]
+
+
+def usable_cpus() -> int:
+    """Return the number of CPUs that this process may use; on macOS, all."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def read_cpu_times(root: Path = Path("/")) -> CpuTimes:

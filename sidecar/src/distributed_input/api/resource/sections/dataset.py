@@ -159,6 +159,9 @@ class PackingSpec(Section):
     """Maximum number of packed rows of a split that are filled at the same time, in memory. If a
     row fits into none of them, the fullest one is complete. Not used by ConcatenateAndCut. Default:
     64."""
+    balance_window: Annotated[int, Field(ge=0, le=65536)] = Field(default=0, examples=[256])
+    """Number of consecutive packed rows of a split that change their order, so that the rows of the
+    ranks in a step cost about the same. They are in memory. 0: the order stays. Default: 0."""
 
 
 class ExcludedRecord(Section):
