@@ -5,6 +5,8 @@ rows do not cross the network. It gets a share of the streams (see `local_share`
 `order.splits.place` chooses the worker of every other split from the other workers. Every
 consumer of every job of a dataset makes the same choice, so these workers produce a split once for
 all of them.
+
+This module is long because the membership is one state, with one lock.
 """
 
 from __future__ import annotations

@@ -122,7 +122,12 @@ def test_the_host_of_a_silent_worker_is_asked_once_at_a_time(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(worker_pool, "host_answers", lambda one: asked.append(one) is None)
+
+    def answers(address: str) -> bool:
+        asked.append(address)
+        return True
+
+    monkeypatch.setattr(worker_pool, "host_answers", answers)
     pool.update([worker("slow")])
     for _ in range(3):
         pool.suspect("slow")
