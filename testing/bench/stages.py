@@ -72,14 +72,15 @@ def rate(name: str, seconds: float) -> float:
         distributed_input.local(resource, workers=1),
         distributed_input.connect("stages", lineage=lineage) as data,
     ):
-        began, steps = time.monotonic(), 0
+        began = at = time.monotonic()
+        steps = first = 0
         for _ in data.numpy():
             if lineage:
                 data.lineage()
             steps += 1
             now = time.monotonic()
             if steps == 1:
-                began = now
+                began, at, first = now, now, steps
             elif now - began < seconds:
                 first, at = steps, now
             elif now - began >= 2 * seconds:
