@@ -49,10 +49,15 @@ class Fleet:
 
     Args:
         mutants: name of the deliberate bug for each part ("worker", "sidecar", "dispatcher").
+        sections: sections of the input that replace those of the schedule.
     """
 
     def __init__(
-        self, forks: Forks, schedule: Schedule, mutants: Mapping[str, str] | None = None
+        self,
+        forks: Forks,
+        schedule: Schedule,
+        mutants: Mapping[str, str] | None = None,
+        sections: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="di-chaos-"))
         self.workers: list[Worker] = []
@@ -71,7 +76,8 @@ class Fleet:
         self._token = secrets.token_urlsafe(16)
         self._credentials = self._own_credentials()
         self._config = self.folder / "config.json"
-        self._config.write_text(json.dumps({"inputs": {INPUT: spec(schedule)}}))
+        found = {**spec(schedule), **(sections or {})}
+        self._config.write_text(json.dumps({"inputs": {INPUT: found}}))
         self.dispatcher = self._start("dispatcher", ["--listen", "127.0.0.1:0", *_TIMES])
         self.address = str(self.dispatcher.ready()["address"])
         for _ in range(schedule.topology.workers):

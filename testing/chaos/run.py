@@ -65,7 +65,7 @@ class Outcome:
         return self.verdict.passed and not self.problems
 
 
-class _Loop(TrainingLoop):
+class Loop(TrainingLoop):
     """The training loop of one job, with real processes."""
 
     consumers: Consumers
@@ -158,6 +158,8 @@ def run(
     forks: Forks,
     mutants: Mapping[str, str] | None = None,
     watch: Callable[[Fleet], None] | None = None,
+    sections: Mapping[str, Any] | None = None,
+    loop: type[Loop] = Loop,
 ) -> Outcome:
     """Run a schedule. Errors of the product go into the outcome and are not raised.
 
@@ -166,17 +168,23 @@ def run(
         forks: what starts the processes.
         mutants: see `Fleet`.
         watch: called with the processes before the first step.
+        sections: see `Fleet`.
+        loop: the training loop of a job.
     """
     began = time.monotonic()
     outcome = Outcome(schedule, Verdict())
     fleet: Fleet | None = None
     try:
-        fleet = Fleet(forks, schedule, mutants)
+        fleet = Fleet(forks, schedule, mutants, sections)
         outcome.folder = str(fleet.folder)
         if watch is not None:
             watch(fleet)
         with _stacks_on_hang(schedule.deadline, outcome):
-            _run(schedule, fleet, outcome, began + schedule.deadline)
+            loops = [
+                loop(schedule, fleet, outcome, began + schedule.deadline, job)
+                for job in range(schedule.topology.jobs)
+            ]
+            _run(loops, outcome)
     except ProcessError as error:
         outcome.problems.append(f"{type(error).__name__}: {error}")
     if fleet is not None:
@@ -190,8 +198,7 @@ def run(
     return outcome
 
 
-def _run(schedule: Schedule, fleet: Fleet, outcome: Outcome, end: float) -> None:
-    loops = [_Loop(schedule, fleet, outcome, end, job) for job in range(schedule.topology.jobs)]
+def _run(loops: Sequence[Loop], outcome: Outcome) -> None:
     first = loops[0]
     try:
         with ThreadPoolExecutor(len(loops)) as pool:
