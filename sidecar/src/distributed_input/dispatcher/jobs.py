@@ -20,6 +20,7 @@ from distributed_input.dispatcher.consumers import ConsumerRegistry
 from distributed_input.dispatcher.limits import DispatcherLimits
 from distributed_input.link.statuses import InvalidRequestError, NotFoundError
 from distributed_input.order.facts import FactStore
+from distributed_input.order.jobs import COPY
 
 _INFORMATIVE = frozenset(
     "warnings read_amplification split_bytes split_bytes_at_most shard_policy run first_run"
@@ -102,6 +103,7 @@ class JobRegistry:
             TerminalError: too many jobs are in use.
         """
         _check(job)
+        self._check_copies(now, job)
         entry = self._entries.get(job.name)
         if entry is not None:
             differing = differences(entry.job, job)
@@ -209,6 +211,20 @@ class JobRegistry:
         if held is not None and held > first + 2 * self._limits.heartbeat:
             raise JobConflictError(text)
         raise RetryableError(f"{text}. (Waiting for the running trainers to end)")
+
+    def _check_copies(self, now: float, job: Job) -> None:
+        """Refuse a job unless those that must read the same rows for other trainers are equal.
+
+        Raises as `register`.
+        """
+        base = COPY.sub("", job.name)
+        for name, entry in self._entries.items():
+            if name != job.name and COPY.sub("", name) == base and self.in_use(now, entry):
+                named = Job()
+                named.CopyFrom(job)
+                named.name = name
+                if differing := differences(entry.job, named):
+                    self._refuse(now, entry, differing)
 
     def _remove_idle(self, now: float) -> None:
         if len(self._entries) < self._limits.jobs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from distributed_input.runtime import addresses
@@ -9,19 +10,20 @@ from distributed_input.runtime import addresses
 ANSWER_SECONDS = 1.2
 """TCP sends the first packet of a connection again after 1 s, so that one may be lost."""
 
+_NO_ANSWER = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT)
+
 
 def host_answers(address: str) -> bool:
     """Return whether the host of an address answers a new connection in time.
 
     The kernel answers, so that this does not depend on the load of the host. It is True if no
-    process listens, and if a proxy beside this process answers for all hosts.
+    process listens, if a proxy beside this process answers for all hosts, and if this process
+    cannot ask.
     """
     if addresses.is_loopback(address):
         return True
     try:
         socket.create_connection(addresses.parse(address), ANSWER_SECONDS).close()
-    except ConnectionError:  # refused or reset
-        return True
-    except OSError:  # no answer, no route, or the name has no address
-        return False
+    except OSError as error:
+        return not (isinstance(error, TimeoutError) or error.errno in _NO_ANSWER)
     return True

@@ -37,6 +37,8 @@ _COMPLETED = (
     " indexed_rows sources varies"
 ).split()
 
+COPY = re.compile(r"(?:^|[./])copy-[1-9][0-9]*$")
+"""The end of the name of a job that reads the same rows as the one without it."""
 _JOB_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 
 
@@ -48,6 +50,11 @@ def check_name(job: str) -> str:
     Raises:
         ConfigError: the name is invalid.
     """
+    if COPY.search(job):
+        raise ConfigError(
+            f"job {job!r}: names that end with copy-N are those of trainers that share a data "
+            f"rank. Change connect(job=...) or {JOB_ENV}"
+        )
     if job and not _JOB_NAME.fullmatch(job):
         raise ConfigError(
             f"job {job!r}: a job's name has 1 to 63 letters, digits, '-', '_' and '.', and starts "

@@ -54,11 +54,13 @@ class StoreFolder:
 
     Attributes:
         unfinished: bytes of this process's files that are not complete.
+        live: folders that this process writes to, perhaps seldom.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.path, self.max_bytes = path, max_bytes
         self.unfinished = 0
+        self.live: set[Path] = set()
         self._unread = max_bytes  # bytes written since the folder was read
         self._removed = (
             path / _REMOVED
@@ -146,6 +148,9 @@ class StoreFolder:
         for entry in self.entries():
             if entry.path.suffix == SUFFIX:
                 splits.append((entry.rank, entry.size, entry.path))
+            elif entry.path in self.live:
+                with contextlib.suppress(OSError):
+                    os.utime(entry.path)  # for other processes
             elif time.time() - entry.written > _PART_SECONDS:
                 delete(entry.path)
                 continue

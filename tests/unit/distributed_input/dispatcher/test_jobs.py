@@ -60,6 +60,26 @@ def test_a_different_job_conflicts_while_consumers_are_live(jobs):
     assert without_run(jobs.get(4.0, "train")) == job()
 
 
+@pytest.mark.parametrize("name", ["train/copy-1", "train/copy-12"])
+def test_jobs_that_must_read_the_same_rows_are_equal(jobs, name):
+    jobs.register(0.0, job())
+    beat(jobs, 1.0)
+    same, other = job(), job(data=b"other")
+    same.name = other.name = name
+    with pytest.raises(RetryableError, match="job train is already registered and differs in: dat"):
+        jobs.register(1.0, other)
+    assert jobs.register(1.0, same).name == name
+    jobs.register(30.0, other)  # the consumers of the first have expired
+
+
+def test_jobs_of_other_names_may_differ(jobs):
+    jobs.register(0.0, job())
+    beat(jobs, 1.0)
+    other = job(data=b"other")
+    other.name = "train/eval.copy-1"
+    jobs.register(1.0, other)
+
+
 def test_another_job_may_replace_one_whose_consumers_expired(jobs):
     jobs.register(0.0, job())
     beat(jobs, 20.0)

@@ -20,7 +20,9 @@ from distributed_input.link.reachability import host_answers
         (ConnectionResetError(), True),
         (TimeoutError(), False),
         (OSError(errno.EHOSTUNREACH, "no route to host"), False),
-        (socket.gaierror(), False),
+        (OSError(errno.ENETUNREACH, "no route"), False),
+        (socket.gaierror(socket.EAI_AGAIN, "no name server"), True),
+        (OSError(errno.EMFILE, "too many open files"), True),
     ],
 )
 def test_a_host_answers_if_its_kernel_does(

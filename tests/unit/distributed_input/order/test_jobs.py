@@ -38,6 +38,13 @@ def test_invalid_names_are_rejected(name: str) -> None:
         check_name(name)
 
 
+@pytest.mark.parametrize("name", ["copy-1", "eval.copy-12"])
+def test_names_of_trainers_that_share_a_rank_are_reserved(name: str) -> None:
+    with pytest.raises(ConfigError, match="trainers that share a data rank"):
+        check_name(name)
+    assert check_name(f"{name}x") == f"{name}x"
+
+
 @pytest.mark.parametrize("job", ["", "eval"])
 def test_a_full_name_has_its_input(job: str) -> None:
     assert input_of(full_name("train", job)) == "train"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from distributed_input.rows import store_folder
 from distributed_input.rows.store_folder import StoreFolder
 from distributed_input.rows.stored_split import SplitFile
 from tests.unit.distributed_input.rows.test_stored_split import ABOUT
@@ -104,9 +105,9 @@ def test_the_folder_is_read_after_a_part_of_its_limit(
 def publish_folder(folder: StoreFolder, name: str, nbytes: int, seconds: float) -> None:
     path = folder.new_path("boundary")
     path.mkdir(parents=True)
-    (path / "rows.index").write_bytes(bytes(nbytes))
+    (path / "rows.data").write_bytes(bytes(nbytes))
     file = SplitFile(path / "about")
-    file.finish(ABOUT._replace(data=[("rows.index", nbytes, "")]))
+    file.finish(ABOUT._replace(data=[("rows.data", nbytes, "")]))
     folder.count(nbytes + file.size)
     folder.publish(name, path, nbytes + file.size, seconds)
 
@@ -127,3 +128,18 @@ def test_a_folder_with_the_files_of_a_boundary_counts_and_is_removed(tmp_path: P
     stored.close()
     folder.remove("b")
     assert folder.open("b") is None
+
+
+def test_a_folder_that_is_written_to_seldom_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_folder, "_PART_SECONDS", -60.0)
+    folder = StoreFolder(tmp_path, 1 << 20)
+    paths = [folder.new_path("boundary") for _ in range(2)]
+    for path in paths:
+        path.mkdir()
+        os.utime(path, (0, 0))
+    folder.live.add(paths[0])
+    folder.count(1 << 20)
+    assert [path.exists() for path in paths] == [True, False]
+    assert paths[0].stat().st_mtime > 0, "other processes see that it is in use"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -47,10 +48,12 @@ class WorkerConnection:
 
     Attributes:
         is_broken: whether the connection has ended. Streams can then only be opened on another one.
+        received_at: monotonic time at which something was last received.
     """
 
     def __init__(self, stub: Stub, worker_id: str, direct: DirectTransfer | None = None) -> None:
         self.is_broken = False
+        self.received_at = float("-inf")
         self._direct = direct
         self._worker_id = worker_id
         self._streams: dict[int, SplitCall] = {}
@@ -100,7 +103,20 @@ class WorkerConnection:
 
     def abandon(self, error: DistributedInputError) -> None:
         """End the connection of a worker that cannot be reached. Its streams get the error."""
-        self._end(error, False)
+        calls = self._break(error)
+        self._call.cancel()  # the thread that reads ends, and closes the direct connection
+        for call in calls:
+            call.receiver.fail(call, error, False)
+
+    def _break(self, error: DistributedInputError) -> list[SplitCall]:
+        """Let streams be opened elsewhere. Return those that are open."""
+        with self._changed:
+            self._error = self._error if self.is_broken else error
+            self.is_broken = True
+            calls = list(self._streams.values())
+            self._streams.clear()
+            self._changed.notify_all()
+        return calls
 
     def _cancel_open(self, number: int) -> bool:
         """Return whether the worker does not know a stream, and will not."""
@@ -149,7 +165,7 @@ class WorkerConnection:
         except Exception as bug:  # noqa: BLE001  it must be reported to the user
             _log.exception("reading a connection failed", worker=self._worker_id)
             error = internal_error(bug)
-        if explained and self._direct is not None:
+        if explained and self._direct is not None and not self.is_broken:
             # Either end may notice first that the network passes no rows beside gRPC.
             self._direct.record_failure()
         self._end(error, explained)
@@ -170,6 +186,7 @@ class WorkerConnection:
                 direct.connect(control.offer)
 
     def _deliver_all(self, data: bytes | memoryview) -> None:
+        self.received_at = time.monotonic()
         for frame in frames.decode(data):
             self._deliver(frame)
 
@@ -188,16 +205,14 @@ class WorkerConnection:
             call.receiver.receive(call, block)
 
     def _end(self, error: DistributedInputError, explained: bool) -> None:
-        with self._changed:
-            self.is_broken, self._error = True, error
-            calls = list(self._streams.values())
-            self._streams.clear()
-            self._changed.notify_all()
-        self._call.cancel()
-        if self._direct is not None:
-            self._direct.close()
-        for call in calls:
-            call.receiver.fail(call, error, explained)
+        calls = self._break(error)
+        try:
+            self._call.cancel()
+            if self._direct is not None:
+                self._direct.close()
+        finally:
+            for call in calls:
+                call.receiver.fail(call, error, explained)
 
 
 class SplitCall:

@@ -59,7 +59,7 @@ class TrainerRanks:
         return self.trainer * self.each // self.span + local
 
     def job(self, name: str) -> str:
-        """Return the name of this trainer's job among those that read the same rows.
+        """Return the name of this trainer's job among those that read the same rows; see `COPY`.
 
         name: that of the trainer's program, or "" for the input's own job.
         """

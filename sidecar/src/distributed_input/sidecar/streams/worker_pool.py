@@ -39,7 +39,8 @@ from distributed_input.sidecar.streams.local_share import LocalShare, WorkerCoun
 _DIRECT_RETRY_SECONDS = 60.0  # only gRPC is used for this time
 _MOST_CRASHES = 2  # workers that one split may end
 _MOST_KILLS = 3  # at one row: a kill may come from outside, and have hit the row by chance
-_PROBE_SECONDS = 1.0  # between two questions whether a worker's host answers
+_PROBE_SECONDS, _MOST_PROBE_SECONDS = 1.0, 60.0
+"""Between two questions whether a worker's host answers: doubles while the worker sends nothing."""
 _RETRY_SECONDS = 2.0  # a worker that failed is used again after this, or if no other is left
 
 
@@ -57,6 +58,7 @@ class _Member:
     unreachable: bool = False  # its host does not answer
     probing: bool = False
     probed_at: float = float("-inf")
+    probe_seconds: float = _PROBE_SECONDS  # until it may be asked for again
     link: WorkerConnection | None = None
     direct: DirectTransfer | None = None  # the last one
 
@@ -273,29 +275,45 @@ class WorkerPool:
         """
         with self._changed:
             member, now = self._members.get(worker_id), time.monotonic()
-            if member is None or member.probing or now - member.probed_at < _PROBE_SECONDS:
+            if member is None or member.probing:
                 return
-            member.probing, member.probed_at = True, now
+            if member.link is not None and member.link.received_at > member.probed_at:
+                member.probe_seconds = _PROBE_SECONDS
+            if now - member.probed_at < member.probe_seconds:
+                return
+            member.probing = True
+            member.probe_seconds = min(2 * member.probe_seconds, _MOST_PROBE_SECONDS)
         threading.Thread(target=self._probe, args=(member,), name="probe", daemon=True).start()
 
     def _probe(self, member: _Member) -> None:
         """Break the link of a worker whose host does not answer, and wait until it does."""
-        worker_id, answers = member.info.worker_id, False
-        while not answers:
-            began = time.monotonic()
-            answers = host_answers(member.info.address)
+        try:
+            while not self._answers(member):
+                pass
+        finally:
             with self._changed:
-                member.unreachable = not answers
+                member.unreachable = member.probing = False
                 member.probed_at = time.monotonic()
-                member.probing = not answers and self._members.get(worker_id) is member
-                link, goes_on = member.link, member.probing
-            if not answers and link is not None:
-                error = f"worker {worker_id}: its host has not answered for {ANSWER_SECONDS} s"
-                link.abandon(UnavailableError(error))
-            if not goes_on:
-                return
-            with self._changed:  # an answer that there is no route comes at once
-                self._changed.wait(max(0.0, began + ANSWER_SECONDS - time.monotonic()))
+
+    def _answers(self, member: _Member) -> bool:
+        """Return whether a host answers, or does not matter any more. If not, it takes a while."""
+        worker_id, began = member.info.worker_id, time.monotonic()
+        if host_answers(member.info.address):
+            return True
+        with self._changed:
+            link, was_reachable = member.link, not member.unreachable
+            is_silent = link is None or link.received_at < began
+            member.unreachable = is_silent
+        # Later connections to the only worker may work although no new one of ours does.
+        if link is not None and is_silent and was_reachable:
+            error = f"worker {worker_id}: its host has not answered for {ANSWER_SECONDS} s"
+            link.abandon(UnavailableError(error))
+        with self._changed:
+            if self._members.get(worker_id) is not member:
+                return True
+            # An answer that there is no route comes at once.
+            self._changed.wait(max(0.0, began + ANSWER_SECONDS - time.monotonic()))
+        return False
 
     def is_draining(self, worker_id: str) -> bool:
         """Return whether a worker takes no new streams, or has left."""

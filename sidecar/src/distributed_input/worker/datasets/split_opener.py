@@ -102,10 +102,12 @@ class SplitSources(NamedTuple):
     Attributes:
         files: names of the files that it reads.
         epoch: whether the rows depend on the epoch.
+        boundary: whether what is before its boundary may be stored as well.
     """
 
     files: tuple[str, ...]
     epoch: bool
+    boundary: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,7 +256,8 @@ class SplitOpener:
             graphs, arrays = [one.graph for one in seeded], seeded[0].arrays
         first, second = map(node_defs.to_bytes, graphs)
         packing.restore(graphs[0], arrays, self._folder)
-        return SplitSources(files_read.find(graphs[0]), first != second)
+        has_boundary = boundaries.has_boundary(graphs[0])
+        return SplitSources(files_read.find(graphs[0]), first != second, has_boundary)
 
     def _iterate(self, of: _Opening, row: ElementSpec, found: _SeededGraph) -> SplitIterator:
         """Return the elements of a graph."""
@@ -327,6 +330,8 @@ class SplitOpener:
             raise UnknownFilesError("its splits share a pass")
         following = of._replace(epoch=of.epoch + 1)
         if job.HasField("entry_point"):
+            if getattr(self._definition(of), "varies", True):
+                raise UnknownFilesError("the function reads the epoch in this split")
             other = self._of_entry_point(following)
         else:
             other = self._trainers_graph(following, ElementSpec.from_json(job.element_spec))

@@ -243,7 +243,7 @@ class BlockStore:
         if known is None:
             yield from compute(request, counters)
             return
-        depends_on_epoch, files = known
+        depends_on_epoch, is_cheap, files = known
         name = names_of(request)[depends_on_epoch]
         failed = functools.partial(self._failed, request)
         recording = Recording(self._folder, self._queue, failed)
@@ -258,7 +258,7 @@ class BlockStore:
                         request.split,
                         block.first_row,
                         block.prefix_digest,
-                        counters.busy_seconds,
+                        0.0 if is_cheap else counters.busy_seconds,
                         files,
                     )
                     is_valid = functools.partial(self._is_valid, name, about)
@@ -277,8 +277,12 @@ class BlockStore:
 
     def _sources(
         self, request: worker_pb2.StreamRequest, sources: FindSources
-    ) -> tuple[bool, list[Version]] | None:
-        """Return whether rows depend on the epoch, and the files. None: the split is not stored."""
+    ) -> tuple[bool, bool, list[Version]] | None:
+        """Return what the rows of a split depend on. None: it is not stored.
+
+        These are whether they depend on the epoch; whether they do and are cheap later, when what
+        is before their boundary is read; and the files.
+        """
         if self._is_off("write", request) or self._refused.get(_dataset(request)):
             return None
         name = names_of(request)[0]
@@ -299,7 +303,8 @@ class BlockStore:
         except Exception as error:  # noqa: BLE001 - one of the dataset is raised by `compute`
             _log.info("not storing a split", split=request.split, cause=str(error))
             return None
-        return (found.epoch, files) if are_old(files) else None
+        is_cheap = found.epoch and found.boundary
+        return (found.epoch, is_cheap, files) if are_old(files) else None
 
     def _is_valid(self, name: str, about: Description) -> bool:
         """Return whether a split may be stored: its files are the same as before it was computed.

@@ -9,6 +9,7 @@ them to a folder of its own, which gets its name when they are complete. An erro
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import time
@@ -18,8 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from distributed_input.api.proto import types_pb2
 from distributed_input.api.stalls import dataset_name
+from distributed_input.graph.analysis.files_read import UnknownFilesError
 from distributed_input.rows.store_folder import StoreFolder, delete, size_of
 from distributed_input.rows.stored_split import (
     ABOUT,
@@ -50,6 +54,11 @@ _OPEN_SECONDS = 5.0
 _PAUSE_SECONDS = 60.0  # without files, after an error
 _MEASURE_SECONDS = 0.5  # between measurements of what was written
 _MAX_SPLITS = 100_000
+_MOST_DAMAGES = 2
+_OF_FILES = (
+    *(StoreError, OSError, tf.errors.DataLossError, tf.errors.NotFoundError),
+    *(tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError, tf.errors.InternalError),
+)
 
 
 class StoredPrefixes:
@@ -66,6 +75,8 @@ class StoredPrefixes:
         self._known: LruCache[BoundarySources | str] = LruCache(_MAX_SPLITS)
         self._logged: LruCache[bool] = LruCache(_MAX_SPLITS)  # datasets
         self._refused: LruCache[bool] = LruCache(_MAX_SPLITS)  # names that are not written
+        self._damages: LruCache[int] = LruCache(_MAX_SPLITS)  # of each name
+        self._failed: LruCache[float] = LruCache(_MAX_SPLITS)  # until when a name is not used
         self._paused = 0.0  # until when
 
     def find(
@@ -92,6 +103,8 @@ class StoredPrefixes:
             return None
         try:
             name = name_of(of.graph)
+            if time.monotonic() < (self._failed.get(name) or 0.0):
+                return None
             found = within(_OPEN_SECONDS, "open stored rows", lambda: self._open(name, of.files))
             if isinstance(found, StoredSplit):
                 return _PrefixReading(self, name, found)
@@ -112,8 +125,11 @@ class StoredPrefixes:
         if found is None:
             try:
                 found = sources()
-            except Exception as error:  # noqa: BLE001 - the rows are computed without files
+            except UnknownFilesError as error:
                 found = str(error)
+            except Exception as error:  # noqa: BLE001 - it may be passing: the rows are computed
+                self._log_once(job, str(error))
+                return None
             self._known.put(key, found, 1 if isinstance(found, str) else 1 + len(found.files))
         if isinstance(found, str):
             self._log_once(job, found)
@@ -143,11 +159,21 @@ class StoredPrefixes:
             self.remove_damaged(name, error)
         return files
 
-    def remove_damaged(self, name: str, error: Exception) -> None:
-        """Remove stored elements that cannot be read."""
+    def remove_damaged(self, name: str, error: Exception, found: StoredSplit | None = None) -> None:
+        """Remove stored elements that cannot be read, unless others have replaced them."""
         self.counts["damaged"] += 1
-        self.folder.remove(name)
+        damages = 1 + (self._damages.get(name) or 0)
+        self._damages.put(name, damages, 1)
+        with contextlib.suppress(OSError):
+            if found is None or found.is_current:
+                self.folder.remove(name)
         _log.warning("computing rows: what was stored is damaged", name=name, cause=str(error))
+        if damages >= _MOST_DAMAGES:  # TensorFlow may not read what it writes: datasets of datasets
+            self._refused.put(name, True, 1)
+
+    def leave(self, name: str) -> None:
+        """Do not use the elements of a name for a while."""
+        self._failed.put(name, time.monotonic() + _PAUSE_SECONDS, 1)
 
     def pause(self, error: Exception) -> None:
         """Use no files for a while."""
@@ -156,10 +182,11 @@ class StoredPrefixes:
             _log.warning("cannot store rows: computing rows", dir=path, cause=str(error))
         self._paused = time.monotonic() + _PAUSE_SECONDS
 
-    def refuse(self, name: str, why: str) -> None:
+    def refuse(self, name: str, about: Description, why: str) -> None:
         """Do not write elements again in this process: each attempt would fail."""
         self._refused.put(name, True, 1)
-        _log.info("not storing the rows before a boundary", name=name, cause=why)
+        of = {"dataset": about.dataset, "split": about.split}
+        _log.info("not storing the rows before a boundary", **of, cause=why)
 
 
 class _PrefixReading:
@@ -178,8 +205,9 @@ class _PrefixReading:
             yield from elements
             self._found.check_data(0)  # TensorFlow takes the end of a file for that of rows
         except Exception as error:
-            self._store.remove_damaged(self._name, error)
-            self._store.pause(error)  # it may stay in the folder
+            self._store.leave(self._name)  # the split continues without files
+            if isinstance(error, _OF_FILES):  # any other one may be of what follows the boundary
+                self._store.remove_damaged(self._name, error, self._found)
             raise BoundaryError(f"cannot read stored rows: {error}") from error
         self._store.counts["bytes"] += self._found.size
 
@@ -225,6 +253,7 @@ class _PrefixWriting:
             put(end)
 
     def _make_folder(self) -> None:
+        self._store.folder.live.add(self._folder)
         self._folder.mkdir(mode=0o700, parents=True)
 
     # The thread of the queue.
@@ -245,7 +274,8 @@ class _PrefixWriting:
         if max(size, folder.unfinished) > folder.max_bytes // 2 and not self._is_broken:
             self._is_broken = True
             if size > folder.max_bytes // 2:
-                self._store.refuse(self._name, "they take more than half of the store")
+                why = "they take more than half of the store"
+                self._store.refuse(self._name, self._about, why)
         if self._is_broken:  # TensorFlow goes on writing, at the same place
             for file in files:
                 os.truncate(file, 0)
@@ -256,7 +286,7 @@ class _PrefixWriting:
             if self._is_broken:
                 return
             if not (self._folder / _INDEX).exists():
-                self._store.refuse(self._name, "a split does not read all of them")
+                self._store.refuse(self._name, about, "a split does not read all of them")
                 return
             if versions([str(one[0]) for one in about.files]) != about.files:
                 return
@@ -295,12 +325,18 @@ class _PrefixWriting:
             if other.about.files == about.files:
                 return  # another iterator was first
             folder.remove(self._name)
-        folder.publish(self._name, self._folder, self._size, about.seconds)
+        try:
+            folder.publish(self._name, self._folder, self._size, about.seconds)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return  # another worker was first
+            raise
         self._store.counts["stored"] += 1
 
     def _remove(self) -> None:
         """Remove the files, unless they have got their name."""
         self._store.folder.unfinished -= self._size
+        self._store.folder.live.discard(self._folder)
         self._size = 0
         with contextlib.suppress(OSError):
             if self._folder.exists():

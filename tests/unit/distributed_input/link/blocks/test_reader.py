@@ -412,6 +412,24 @@ def test_a_direct_connection_that_breaks_fails_each_stream_once(moving: Moved) -
     assert moving.direct._socket._socket.fileno() == -1
 
 
+def test_a_worker_that_cannot_be_reached_is_abandoned(moving: Moved) -> None:
+    receivers = [moving.connected.open()[1] for _ in range(2)]
+    direct = moving.move()
+    before = moving.connected.connection.received_at
+    direct.send(frames.encoded_pieces([rows(1, 0)]))
+    eventually(lambda: receivers[0].blocks)
+    assert moving.connected.connection.received_at > before
+    error = UnavailableError("its host does not answer")
+    moving.connected.connection.abandon(error)
+    assert [one.errors for one in receivers] == [[(error, False)]] * 2
+    eventually(lambda: moving.direct._socket and moving.direct._socket._socket.fileno() == -1)
+    assert moving.call.cancelled
+    assert moving.direct.failed_at == float("-inf"), "the direct connection is not the cause"
+    _, later = moving.connected.open()
+    assert later.failed.wait(10)
+    assert later.errors == [(error, False)]
+
+
 def test_something_else_than_messages_fails_the_streams(moving: Moved) -> None:
     _, receiver = moving.connected.open()
     moving.move().send([b"something else"])

@@ -165,6 +165,79 @@ def test_a_worker_whose_host_does_not_answer_is_used_if_no_other_is_left(
     assert not probe.is_alive(), "a worker that has left is not asked for"
 
 
+def test_a_worker_that_sends_meanwhile_is_not_left(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its host may be reached over the connection that exists, and not over a new one."""
+    link: Any = MagicMock(is_broken=False, received_at=float("-inf"))
+    answers = iter([False, False, False, True])
+
+    def host_answers(address: str) -> bool:
+        answer = next(answers)
+        link.received_at = time.monotonic()
+        return answer
+
+    monkeypatch.setattr(worker_pool, "host_answers", host_answers)
+    monkeypatch.setattr(worker_pool, "ANSWER_SECONDS", 0.01)
+    pool.update([worker("a")])
+    pool._members["a"].link = link
+    pool.suspect("a")
+    eventually(lambda: not pool._members["a"].probing)
+    assert next(answers, None) is None
+    assert not pool._members["a"].unreachable
+    link.abandon.assert_not_called()
+
+
+def test_the_connection_of_a_worker_breaks_once_while_its_host_does_not_answer(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If there is no other worker, the next connection may work."""
+    links: list[Any] = [MagicMock(received_at=float("-inf")) for _ in range(2)]
+    answers = iter([False, False, False, True])
+
+    def host_answers(address: str) -> bool:
+        if links[0].abandon.called:
+            pool._members["a"].link = links[1]
+        return next(answers)
+
+    monkeypatch.setattr(worker_pool, "host_answers", host_answers)
+    monkeypatch.setattr(worker_pool, "ANSWER_SECONDS", 0.01)
+    pool.update([worker("a")])
+    pool._members["a"].link = links[0]
+    pool.suspect("a")
+    eventually(lambda: not pool._members["a"].probing)
+    assert [one.abandon.call_count for one in links] == [1, 0]
+
+
+def test_a_worker_is_asked_for_less_and_less_often_while_it_sends_nothing(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def host_answers(address: str) -> bool:
+        asked.append(address)
+        return True
+
+    monkeypatch.setattr(worker_pool, "host_answers", host_answers)
+    pool.update([worker("a")])
+    member = pool._members["a"]
+    link: Any = MagicMock(is_broken=False, received_at=float("-inf"))
+    member.link = link
+
+    def interval() -> float:
+        """Return the seconds until it may be asked for again."""
+        member.probed_at = float("-inf")
+        for _ in range(2):
+            pool.suspect("a")
+            eventually(lambda: not member.probing)
+        return member.probe_seconds
+
+    assert [interval() for _ in range(7)] == [2, 4, 8, 16, 32, 60, 60]
+    link.received_at = time.monotonic()
+    assert interval() == 2
+    assert len(asked) == 8
+
+
 def test_a_worker_that_left_stays_until_its_streams_have_ended(pool: WorkerPool) -> None:
     pool.update([worker("a")])
     assert acquire(pool) == "a"

@@ -5,6 +5,7 @@ This module is long because one module of entry points serves all tests.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,8 +25,9 @@ from distributed_input.graph.boundaries import boundary
 from distributed_input.graph.export import export_job
 from distributed_input.link.blocks.open_streams import StreamCounters
 from distributed_input.rows.blocks import RowBlock
+from distributed_input.rows.stored_split import StoredSplit
 from distributed_input.worker.datasets.describe import describe
-from distributed_input.worker.datasets.split_opener import SplitOpener
+from distributed_input.worker.datasets.split_opener import SplitOpener, SplitSources
 from distributed_input.worker.states.split_states import SplitStates
 from distributed_input.worker.store import file_versions, stored_prefixes
 from distributed_input.worker.store.block_store import BlockStore
@@ -121,6 +123,23 @@ def counted(context, folder):
 def endless(context, folder):
     return records(context, folder).apply(distributed_input.boundary()).repeat()
 
+def late(context, folder, most):
+    rows = records(context, folder).apply(distributed_input.boundary())
+    def check(row):
+        with tf.control_dependencies([tf.debugging.assert_less(tf.strings.length(row), most)]):
+            return tf.identity(row)
+    return rows.map(check)
+
+def windows(context, folder):
+    rows = records(context, folder).window(2).apply(distributed_input.boundary())
+    return rows.flat_map(lambda window: window)
+
+def in_one_split(context, folder):
+    rows = records(context, folder)
+    if context.input_pipeline_id == 3 and context.epoch >= 2:
+        rows = rows.map(lambda one: one + "x")
+    return rows.apply(distributed_input.boundary())
+
 def by_epoch(context, folder):
     epoch = context.epoch
     rows = records(context, folder).map(lambda one: (one, epoch))
@@ -182,10 +201,11 @@ def request_of(
     split: int = 1,
     args: Any = None,
     partitions: int = 1,
+    splits: int = 2,
 ) -> worker_pb2.StreamRequest:
     arguments = json.dumps({"folder": str(folder), **(args or {})})
     entry = types_pb2.EntryPoint(target=f"boundaries_of_test:{function}", args_json=arguments)
-    job = types_pb2.Job(name="any", entry_point=entry, num_splits=2, partitions=partitions)
+    job = types_pb2.Job(name="any", entry_point=entry, num_splits=splits, partitions=partitions)
     return worker_pb2.StreamRequest(job=describe(job), epoch=epoch, split=split)
 
 
@@ -347,7 +367,7 @@ def data_file(folder: Path, name: str = "rows.data-00000-of-00001") -> Path:
         ("rows.data-00000-of-00001", "flip", 0),
         ("rows.data-00000-of-00001", "cut", 0),
         ("rows.data-00000-of-00001", "missing", 0),
-        ("rows.index", "flip", 16 << 20),
+        ("rows.index", "flip", 0),
         ("about", "flip", 16 << 20),
         ("about", "missing", 16 << 20),
     ],
@@ -408,6 +428,60 @@ def test_an_error_of_the_dataset_is_raised_as_without_a_store(folder: Path) -> N
             worker.read("pipeline", fails=True)
     assert worker.store.flush(SECONDS)
     assert worker.files() == []
+
+
+def test_an_error_behind_the_boundary_is_not_one_of_the_files(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = Worker(folder)
+    worker.read("late", most=100)
+    for _ in range(2):
+        with pytest.raises(DatasetFnError, match="assert"):
+            worker.read("late", 1, most=3)
+    assert worker.counts[2] == 0
+    assert worker.files() == [".rows"]
+    assert "damaged" not in caplog.text
+    other = Worker(folder)
+    assert other.read("late", 1, most=100) == computed(folder, "late", 1, most=100)
+    assert other.counts == (0, True, 0)
+
+
+def test_what_tensorflow_cannot_read_is_not_written_again_and_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_prefixes, "_PAUSE_SECONDS", 0.0)
+    worker = Worker(folder)
+    for epoch in range(8):
+        assert worker.read("windows", epoch) == computed(folder, "windows", epoch)
+    assert worker.counts[0] <= stored_prefixes._MOST_DAMAGES
+    assert worker.files() == []
+
+
+def test_a_split_whose_function_reads_the_epoch_is_computed(folder: Path) -> None:
+    worker = Worker(folder)
+    for epoch in range(4):
+        request = request_of(folder, "in_one_split", epoch, 3, splits=5)
+        alone = SplitRunner(SplitOpener(lambda _: b""), SplitStates())
+        assert worker.read_from(request) == rows_of(alone.blocks(request, StreamCounters()))
+    assert worker.counts == (0, False, 0)
+
+
+@pytest.mark.parametrize("function", ["pipeline", "batched"])
+def test_whole_splits_of_one_epoch_are_removed_first(folder: Path, function: str) -> None:
+    """They cost little once what is before their boundary is read."""
+    worker, request = Worker(folder), request_of(folder, function)
+
+    def sources(one: worker_pb2.StreamRequest) -> SplitSources:
+        return worker.opener.sources(one.job, one.seed, one.epoch, one.split)
+
+    rows_of(worker.store.blocks(request, StreamCounters(), worker.runner.blocks, sources))
+    assert worker.store.flush(SECONDS)
+    seconds = {}
+    for path in (folder / "store").glob("*.rows"):
+        with contextlib.closing(StoredSplit(path)) as stored:
+            seconds[bool(stored.about.data)] = stored.about.seconds
+    assert seconds[True] > 0
+    assert (seconds[False] == 0) == (function == "pipeline")
 
 
 def test_branches_that_read_the_same_boundary(folder: Path) -> None:
