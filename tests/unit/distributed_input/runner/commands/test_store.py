@@ -59,7 +59,7 @@ def test_a_damaged_file_of_a_boundary_is_named(
 ) -> None:
     publish_folder(StoreFolder(tmp_path, 1 << 20), "a", 3, 1.0)  # with another digest
     assert run(capsys, "ls", str(tmp_path))[0] == 0
-    assert run(capsys, "verify", str(tmp_path))[1].startswith("a.rows: rows.index is damaged\n")
+    assert run(capsys, "verify", str(tmp_path))[1].startswith("a.rows: rows.data is damaged\n")
     run(capsys, "rm", str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
