@@ -14,7 +14,7 @@ from testing.hosts import Host, HostsError
 
 @contextlib.contextmanager
 def vanished(host: Host) -> Iterator[None]:
-    """Take a host from the network, as if it had lost its power: nobody gets a FIN."""
+    """Take a host off the network. Its connections stay open, as after a loss of power."""
     _run(host, "ip", "link", "set", "eth0", "down")
     try:
         yield

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -56,27 +58,30 @@ class Asking:
         return not self._process.returncode
 
 
+@contextmanager
+def answering(host: Host) -> Iterator[str]:
+    """Run a server on a host. Yield its port."""
+    command = host.command([sys.executable, "-S", "-c", ANSWER, host.address])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.kill()
+
+
 def test_a_fault_drops_packets_until_it_ends() -> None:
     with network([], []) as (first, second):
-        command = first.command([sys.executable, "-S", "-c", ANSWER, first.address])
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdout=pipe, text=True) as server:
-            assert server.stdout
-            port = server.stdout.readline().strip()
+        with answering(first) as port:
             for fault in (vanished(first), dropping(first, "in"), dropping(first, "out")):
                 with fault:
                     assert not Asking(second, first, port).gets_answer()
             assert Asking(second, first, port).gets_answer()
-            server.kill()
 
 
 def test_connections_that_exist_are_forgotten_and_new_ones_work() -> None:
     with network([], []) as (first, second):
-        command = first.command([sys.executable, "-S", "-c", ANSWER, first.address])
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdout=pipe, text=True) as server:
-            assert server.stdout
-            port = server.stdout.readline().strip()
+        with answering(first) as port:
             before = Asking(second, first, port)
             while not subprocess.run(
                 second.command(["ss", "-Htn", "state", "established"]), capture_output=True
@@ -85,7 +90,6 @@ def test_connections_that_exist_are_forgotten_and_new_ones_work() -> None:
             with forgotten(first):
                 assert not before.gets_answer()
                 assert Asking(second, first, port).gets_answer()
-            server.kill()
 
 
 @pytest.mark.parametrize(
